@@ -1,0 +1,118 @@
+"""The body of a submit, and the inputs of the built-in kinds, validated before anything is stored.
+
+Unknown fields are refused, so that a typing error is seen. Sizes are limited here by count and in the server by
+bytes."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+MAX_PROMPT = 1_000_000  # characters; a long book chapter several times over
+MAX_ITEMS = 1_000
+MAX_STEPS = 100
+
+Word = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f]+$")]
+Prompt = Annotated[str, StringConstraints(min_length=1, max_length=MAX_PROMPT, pattern=r"\S")]
+
+
+class Strict(BaseModel):
+    """Unknown fields are an error; "5" is not 5."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Message(Strict):
+    """One turn of a conversation."""
+
+    role: Literal["system", "user", "assistant"]
+    content: Annotated[str, StringConstraints(max_length=MAX_PROMPT)]
+
+
+class Script(Strict):
+    """What the `scripted` backend should do: deterministic text from a seed, and faults at a place.
+
+    rate: tokens per second, 0 = as fast as possible. fail_at: token before which it fails. fail_times: how often."""
+
+    seed: int = 0
+    tokens: Annotated[int, Field(ge=0, le=5_000_000)] = 200
+    rate: Annotated[float, Field(ge=0, le=1_000_000, strict=False)] = 0
+    fail_at: Annotated[int, Field(ge=0)] | None = None
+    fail: Literal["transient", "permanent", "crash", "hang"] | None = None
+    fail_times: Annotated[int, Field(ge=1)] = 1
+
+
+class Sampling(Strict):
+    """What every model call may set."""
+
+    system: Annotated[str, StringConstraints(max_length=MAX_PROMPT)] | None = None
+    model: Word | None = None
+    max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    temperature: Annotated[float, Field(ge=0, le=2, strict=False)] | None = None
+    seed: Annotated[int, Field(ge=0, le=2**32 - 1)] | None = None
+    stop: Annotated[list[Annotated[str, StringConstraints(min_length=1, max_length=200)]], Field(max_length=8)] | None = None
+    scripted: Script | None = None
+
+
+class Generation(Sampling):
+    """One model call: a conversation and how to sample. Made by the kinds, understood by the backends."""
+
+    messages: list[Message]
+
+
+class TextInput(Sampling):
+    """kind `text`: one answer."""
+
+    prompt: Prompt | None = None
+    messages: Annotated[list[Message], Field(min_length=1, max_length=1_000)] | None = None
+
+    @model_validator(mode="after")
+    def _one_of(self) -> TextInput:
+        if (self.prompt is None) == (self.messages is None):
+            raise ValueError("give either a prompt or messages")
+        if self.messages is not None and not any(m.content.strip() for m in self.messages):
+            raise ValueError("the messages are empty")
+        return self
+
+
+class BatchInput(Sampling):
+    """kind `batch`: one instruction, many items; each item is its own model call."""
+
+    instruction: Prompt
+    items: Annotated[list[Prompt], Field(min_length=1, max_length=MAX_ITEMS)]
+
+
+class Step(Strict):
+    """One step of a chain."""
+
+    name: Word
+    prompt: Prompt
+
+
+class ChainInput(Sampling):
+    """kind `chain`: each step sees the text so far."""
+
+    steps: Annotated[list[Step], Field(min_length=1, max_length=MAX_STEPS)]
+
+
+class Submit(Strict):
+    """The body of POST /api/tasks. `input` is validated by its kind afterwards."""
+
+    kind: Annotated[str, StringConstraints(min_length=1, max_length=40)] = "text"
+    input: dict[str, Any]
+    priority: Literal["high", "normal", "low"] = "normal"
+    sender: Word | None = None
+    topic: Word | None = None
+    run_at: Annotated[datetime, Field(strict=False)] | None = None
+    max_attempts: Annotated[int, Field(ge=1, le=100)] = 3
+    max_crashes: Annotated[int, Field(ge=1, le=100)] = 3
+    recovery: Literal["auto", "manual"] = "auto"
+    timeout_s: Annotated[float, Field(gt=0, le=30 * 86_400, strict=False)] = 3_600
+
+    @model_validator(mode="after")
+    def _aware(self) -> Submit:
+        if self.run_at is not None and self.run_at.tzinfo is None:
+            raise ValueError("run_at needs a time zone, such as 2026-01-31T18:00:00Z")
+        return self
