@@ -1,5 +1,5 @@
-"""What produces tokens. A backend is one class with one method; everything else (leases, checkpoints, writes, rate
-limits, timeouts) is done around it."""
+"""What produces tokens. A backend is one class with one method; everything else (leases, checkpoints, writes,
+rate limits, timeouts) is done around it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from unbroken.tasks.kind import Piece, Prefix, Rewind
 class Call:
     """Who asks, for request ids and for backends that must fail on purpose.
 
-    request_id: derived from task and attempt, safe to send upstream. failures: how often this task has failed or
-    lost its worker before."""
+    request_id: derived from task and attempt, safe to send upstream. failures: how often this task has failed
+    or lost its worker before."""
 
     task_id: str
     request_id: str
@@ -30,11 +30,13 @@ class Backend(Protocol):
     name: str
 
     def generate(self, ask: Generation, prefix: Prefix, call: Call) -> AsyncGenerator[Piece | Rewind, None]:
-        """Yield the text behind `prefix`, as it comes. Closing the generator closes the upstream call at once.
+        """Yield the text behind `prefix`, as it comes. Closing the generator closes the upstream call at
+        once: close it explicitly (`contextlib.aclosing`), a `break` alone leaves that to the
+        garbage collector.
 
-        A backend that cannot continue a text yields Rewind(0) first and starts over. It never repeats text of the
-        prefix, never alters the seam. Raises Transient or Permanent; an upstream that ends without its end marker is
-        Transient, not the end."""
+        A backend that cannot continue a text yields Rewind(0) first and starts over. It never repeats text of
+        the prefix, never alters the seam. Raises Transient or Permanent; an upstream that ends without its
+        end marker is Transient, not the end."""
         ...
 
     async def start(self) -> None:
