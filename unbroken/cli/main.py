@@ -1,0 +1,58 @@
+"""The `unbroken` command. Every command is one small function; no traceback ever reaches a person.
+
+Exit codes: 0 ok, 1 failed, 2 wrong usage or setting, 3 paused, 4 cancelled, 130 Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import typer
+
+from unbroken.cli import serving
+from unbroken.tasks.errors import UnbrokenError
+from unbroken.tasks.settings import BadSetting
+
+# The base of typer's own errors about usage. Typer brings its own copy of click in some versions and
+# needs the package in others; either way this is where the class is found.
+ClickException: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+
+app = typer.Typer(
+    name="unbroken",
+    help="Long AI generations that survive everything between the model and the reader.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+serving.register(app)
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Entry point of the script. Returns the exit code."""
+    try:
+        code = app(args=arguments, prog_name="unbroken", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except (KeyboardInterrupt, typer.Abort):
+        return 130
+    except BrokenPipeError:
+        # The reader of our output left (`| head`): nothing more to say, and nothing to flush at exit either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except BadSetting as error:
+        return _complain(str(error), 2)
+    except UnbrokenError as error:
+        return _complain(str(error), 1)
+    except Exception as error:
+        if isinstance(error, ClickException):
+            error.show()
+            return int(error.exit_code)
+        if os.environ.get("UNBROKEN_DEBUG"):
+            raise
+        return _complain(f"{type(error).__name__}: {error} (UNBROKEN_DEBUG=1 shows where)", 1)
+
+
+def _complain(message: str, code: int) -> int:
+    print(f"unbroken: {message}", file=sys.stderr)
+    return code
