@@ -1,0 +1,315 @@
+// @ts-check
+/**
+ * Watch a task of an Unbroken server: from a page, a worker or node 20. No dependencies, no DOM.
+ *
+ *     import { follow, textOf } from "https://host/static/stream.js";
+ *
+ *     const task = follow("0-abc", { base: "https://host" });
+ *     task.on("change", (view) => show(textOf(view.text), view.progress));
+ *     task.on("connection", ({ phase, retryAt, reconnects, replayed }) => ...);
+ *     const end = await task.finished;      // completed, failed or cancelled, or the stream was refused
+ *     await task.recover();                 // also pause(), cancel()
+ *     task.drop();                          // cut the line, to see it heal
+ *     task.close();
+ *
+ * The text is exact at every moment (see `fold`), over any number of lost connections: nothing has to be stored, since
+ * a new viewer gets the whole state from the server. `followMany` does the same for several tasks on one connection.
+ *
+ * @typedef {import("./stream/fold.js").TaskView} TaskView
+ * @typedef {import("./stream/fold.js").TaskEvent} TaskEvent
+ * @typedef {import("./stream/link.js").LinkStatus} LinkStatus
+ * @typedef {import("./stream/problems.js").Problem} Problem
+ *
+ * @typedef {object} FollowOptions
+ * @property {string} [base]          address of the server; "" = where the page came from
+ * @property {typeof fetch} [fetch]   another fetch, for tests or special agents
+ * @property {string} [key]           API key, sent as `Authorization: Bearer`; pages use the sign-in cookie instead
+ * @property {number} [silenceMs]     35,000: the server says something every 15 s
+ * @property {number} [maxDelayMs]    30,000: longest wait added to the server's own `retry`
+ * @property {() => number} [random]
+ * @property {TaskView} [view]        go on from a view that is already here
+ */
+
+import { INITIAL, fold, isTerminal } from "./stream/fold.js";
+import { Link } from "./stream/link.js";
+import { ApiError, explain } from "./stream/problems.js";
+
+export { INITIAL, TERMINAL, fold, isTerminal } from "./stream/fold.js";
+export { Link } from "./stream/link.js";
+export { ApiError, explain } from "./stream/problems.js";
+export { commonLength, pointsOf, slice, textOf } from "./stream/rope.js";
+export { SseParser } from "./stream/sse.js";
+
+const MAX_RESTARTS = 5;
+const RESTARTS_WITHIN_MS = 60_000;
+/** @type {Problem} */
+const DAMAGED = {
+  status: 0,
+  code: "damaged",
+  message: "The stream does not fit together, even from the start. The stored result is still right: open that.",
+};
+
+/** @param {import("./stream/sse.js").RawEvent} raw @returns {TaskEvent | null} null for what is not ours */
+function decode(raw) {
+  try {
+    const data = JSON.parse(raw.data);
+    return data !== null && typeof data === "object" ? { type: raw.type, data, id: raw.id } : null;
+  } catch {
+    return null;
+  }
+}
+
+/** @param {FollowOptions} options @returns {Record<string, string>} */
+function authorization(options) {
+  return options.key ? { Authorization: `Bearer ${options.key}` } : {};
+}
+
+/** Listens to what tells about sleep and network; returns how to stop. @param {Link} link */
+function listenToTheMachine(link) {
+  /** @type {any} */
+  const scope = globalThis;
+  if (typeof scope.addEventListener !== "function") return () => {};
+  const wake = () => scope.document?.visibilityState !== "hidden" && link.wake();
+  const offline = () => link.offline();
+  /** @type {[any, string, () => void][]} */
+  const ears = [
+    [scope, "online", () => link.wake()],
+    [scope, "offline", offline],
+    [scope, "pageshow", wake],
+    [scope.document, "visibilitychange", wake],
+    [scope.document, "resume", wake],
+  ];
+  for (const [target, name, ear] of ears) target?.addEventListener(name, ear);
+  return () => ears.forEach(([target, name, ear]) => target?.removeEventListener(name, ear));
+}
+
+/** Just enough of an event emitter. An ear that throws does not stop the others. */
+class Emitter {
+  /** @type {Map<string, Set<Function>>} */ #ears = new Map();
+
+  /**
+   * Listens; returns how to stop listening.
+   * @param {string} name @param {(...args: any[]) => void} ear @returns {() => void}
+   */
+  on(name, ear) {
+    const ears = this.#ears.get(name) ?? new Set();
+    this.#ears.set(name, ears.add(ear));
+    return () => ears.delete(ear);
+  }
+
+  /** @param {string} name @param {...any} args */
+  emit(name, ...args) {
+    for (const ear of this.#ears.get(name) ?? []) {
+      try {
+        ear(...args);
+      } catch (error) {
+        globalThis.reportError ? globalThis.reportError(error) : console.error(error);
+      }
+    }
+  }
+}
+
+/**
+ * Several tasks on one connection. Events:
+ *   "change" (taskId, view, events)   after every batch of events of a task
+ *   "connection" (LinkStatus)         the state of the connection
+ *   "refused" (Problem)               the server will not serve this stream; nothing more comes
+ */
+export class Followers extends Emitter {
+  /** @type {FollowOptions} */ #options;
+  /** @type {Map<string, TaskView>} */ #views = new Map();
+  /** @type {Set<string>} */ #covered = new Set(); // tasks that the cursor may say something about
+  #stopListening = () => {};
+  #restarts = 0;
+  #restartedAt = 0;
+  #single;
+
+  /** @param {Iterable<string>} ids @param {FollowOptions} options @param {boolean} [single] use the task's own stream */
+  constructor(ids, options, single = false) {
+    super();
+    this.#options = options;
+    this.#single = single;
+    for (const id of ids) this.#views.set(id, options.view ?? INITIAL);
+    const { fetch, silenceMs, maxDelayMs, random } = options;
+    /** The connection; its `status` is always the newest. */
+    this.link = new Link({
+      fetch, silenceMs, maxDelayMs, random,
+      url: () => this.#url(),
+      headers: () => authorization(options),
+      onEvents: (raw) => this.#take(raw),
+      onStatus: (status) => this.#tell(status),
+    });
+    this.#stopListening = listenToTheMachine(this.link);
+    queueMicrotask(() => this.#views.size > 0 && this.link.start(options.view?.lastEventId)); // after the first on()
+  }
+
+  /** The tasks that are watched. */
+  get ids() {
+    return [...this.#views.keys()];
+  }
+
+  /** @param {string} id @returns {TaskView} */
+  view(id) {
+    return this.#views.get(id) ?? INITIAL;
+  }
+
+  /** Watches one more task. @param {string} id */
+  add(id) {
+    this.set([...this.ids, id]);
+  }
+
+  /** Watches exactly these tasks; views of those that stay are kept. @param {Iterable<string>} ids @returns {void} */
+  set(ids) {
+    const next = new Map([...new Set(ids)].map((id) => [id, this.view(id)]));
+    if (next.size === this.#views.size && [...next.keys()].every((id) => this.#views.has(id))) return;
+    const fresh = [...next.keys()].filter((id) => !this.#views.has(id));
+    this.#views = next;
+    if (next.size === 0) return this.link.stop();
+    if (fresh.length === 0) return undefined; // fewer tasks: what still comes for them is passed over
+    // A task that was watched before has a place in the cursor, but its view was let go: only the start will do.
+    if (!fresh.some((id) => this.#covered.has(id))) return this.link.reopen("changed");
+    this.#covered.clear();
+    return this.link.reopen("changed", "");
+  }
+
+  /** Begins again after an end: a dead letter was replayed, or somebody signed in. */
+  resume() {
+    this.link.reopen("changed");
+  }
+
+  /** Cuts the connection on purpose; it comes back by itself. */
+  drop() {
+    this.link.drop();
+  }
+
+  /** Stops watching. */
+  close() {
+    this.#stopListening();
+    this.link.stop();
+  }
+
+  #url() {
+    const base = this.#options.base ?? "";
+    if (this.#single) return `${base}/api/tasks/${encodeURIComponent(this.ids[0])}/stream`;
+    return `${base}/api/stream?${this.ids.map((id) => `task=${encodeURIComponent(id)}`).join("&")}`;
+  }
+
+  /** @param {import("./stream/sse.js").RawEvent[]} raws */
+  #take(raws) {
+    /** @type {Map<string, TaskEvent[]>} */
+    const changed = new Map();
+    for (const raw of raws) {
+      const event = decode(raw);
+      const id = this.#single ? this.ids[0] : event?.data.task_id;
+      const view = this.#views.get(id);
+      if (event === null || view === undefined) continue;
+      this.#views.set(id, fold(view, event));
+      changed.set(id, [...(changed.get(id) ?? []), event]);
+    }
+    for (const id of changed.keys()) this.#covered.add(id);
+    for (const [id, events] of changed) this.emit("change", id, this.view(id), events);
+    const views = [...this.#views.values()];
+    if ([...changed.keys()].some((id) => this.view(id).missed)) this.#again();
+    else if (views.length > 0 && views.every(isTerminal)) this.link.finish();
+  }
+
+  /** Something was missed: the whole story once more, but not for ever. */
+  #again() {
+    const now = Date.now();
+    this.#restarts = now - this.#restartedAt < RESTARTS_WITHIN_MS ? this.#restarts + 1 : 1;
+    this.#restartedAt = now;
+    if (this.#restarts > MAX_RESTARTS) this.link.finish(DAMAGED);
+    else this.link.reopen("missed", "");
+  }
+
+  /** @param {LinkStatus} status */
+  #tell(status) {
+    this.emit("connection", status);
+    if (status.phase === "ended" && status.error !== null) this.emit("refused", status.error);
+  }
+}
+
+/** One task. Events: "change" (view, events), "connection" (LinkStatus), "end" (view, Problem | null). */
+export class Follower extends Emitter {
+  /** @type {FollowOptions} */ #options;
+  #many;
+  /** @type {(view: TaskView) => void} */ #finish = () => {};
+
+  /** @param {string} taskId @param {FollowOptions} options */
+  constructor(taskId, options) {
+    super();
+    this.taskId = taskId;
+    this.#options = options;
+    /** Resolves with the view when the task, or the watching of it, has ended.
+     * @type {Promise<TaskView>} */
+    this.finished = new Promise((resolve) => (this.#finish = resolve));
+    this.#many = new Followers([taskId], options, true);
+    this.#many.on("change", (_id, view, events) => this.emit("change", view, events));
+    this.#many.on("connection", (status) => this.#tell(status));
+  }
+
+  /** @returns {TaskView} */
+  get view() {
+    return this.#many.view(this.taskId);
+  }
+
+  /** @returns {LinkStatus} */
+  get connection() {
+    return this.#many.link.status;
+  }
+
+  /** Continues a paused task from its checkpoint. @returns {Promise<any>} `recovery_id`, `from_checkpoint` */
+  recover() {
+    return this.#act("recover");
+  }
+
+  /** Stops the task and keeps its progress. @returns {Promise<any>} the task */
+  pause() {
+    return this.#act("pause");
+  }
+
+  /** Stops the task for good. @returns {Promise<any>} the task */
+  cancel() {
+    return this.#act("cancel");
+  }
+
+  drop() {
+    this.#many.drop();
+  }
+
+  resume() {
+    this.#many.resume();
+  }
+
+  close() {
+    this.#many.close();
+    this.#finish(this.view);
+  }
+
+  /** @param {LinkStatus} status */
+  #tell(status) {
+    this.emit("connection", status);
+    if (status.phase !== "ended") return;
+    this.emit("end", this.view, status.error);
+    this.#finish(this.view);
+  }
+
+  /** @param {string} what @returns {Promise<any>} @throws {ApiError} */
+  async #act(what) {
+    const send = this.#options.fetch ?? globalThis.fetch;
+    const address = `${this.#options.base ?? ""}/api/tasks/${encodeURIComponent(this.taskId)}/${what}`;
+    const response = await send(address, { method: "POST", headers: authorization(this.#options) });
+    if (!response.ok) throw new ApiError(await explain(response));
+    return response.status === 204 ? null : response.json();
+  }
+}
+
+/** Watches one task on its own stream. @param {string} taskId @param {FollowOptions} [options] */
+export function follow(taskId, options = {}) {
+  return new Follower(taskId, options);
+}
+
+/** Watches several tasks on one connection. @param {Iterable<string>} ids @param {FollowOptions} [options] */
+export function followMany(ids, options = {}) {
+  return new Followers(ids, options);
+}

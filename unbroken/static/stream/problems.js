@@ -1,0 +1,65 @@
+// @ts-check
+/**
+ * What went wrong, in words that a person can act on.
+ *
+ * @typedef {{status: number, code: string, message: string, fields?: {field: string, message: string}[]}} Problem
+ */
+
+/** @type {Record<number, [string, string]>} */
+const WORDS = {
+  401: ["sign-in", "You are not signed in, or your sign-in has ended. Sign in again to go on."],
+  403: ["forbidden", "This key may not do that."],
+  404: ["not-found", "There is no such task here. Check the address, or ask who sent it to you."],
+  410: ["gone", "This task was kept for its time and has been removed."],
+  413: ["too-large", "That is too much at once. Make the input smaller."],
+  429: ["busy", "Too many requests just now. It goes on by itself in a moment."],
+  502: ["unavailable", "The server is being restarted or cannot be reached. It goes on by itself."],
+  503: ["unavailable", "The server is not ready just now. It goes on by itself."],
+  504: ["unavailable", "The server took too long to answer. It goes on by itself."],
+};
+
+/** Answers that another try would not change. @param {Response} response */
+export function isFinal(response) {
+  const { status } = response;
+  return status >= 400 && status < 500 && status !== 408 && status !== 425 && status !== 429;
+}
+
+/** Reads a refusal: the server's own words (RFC 9457) where it sent some. @param {Response} response
+ * @returns {Promise<Problem>} */
+export async function explain(response) {
+  const { status } = response;
+  const [code, words] = WORDS[status] ?? ["refused", `The server answered with status ${status}.`];
+  /** @type {any} */
+  let body = null;
+  if (/json/.test(response.headers.get("Content-Type") ?? "")) body = await response.json().catch(() => null);
+  const said = typeof body?.detail === "string" && body.detail !== "" ? body.detail : null;
+  // What to do about a lost sign-in is known better here; everything else the server explains.
+  const message = said !== null && status !== 401 ? said : words;
+  const errors = Array.isArray(body?.errors) ? body.errors : [];
+  return { status, code, message, fields: errors.map(fieldOf) };
+}
+
+/** @param {any} error */
+function fieldOf(error) {
+  const place = error?.field ?? error?.pointer ?? error?.loc ?? "";
+  return {
+    field: Array.isArray(place) ? place.join(".") : String(place),
+    message: String(error?.message ?? error?.detail ?? error?.msg ?? ""),
+  };
+}
+
+/** @param {unknown} error @returns {Problem} */
+export function networkProblem(error) {
+  const said = error instanceof RangeError ? ` (${error.message})` : "";
+  return { status: 0, code: "network", message: `The server cannot be reached${said}. It goes on by itself.` };
+}
+
+/** A refused call. */
+export class ApiError extends Error {
+  /** @param {Problem} problem */
+  constructor(problem) {
+    super(problem.message);
+    this.name = "ApiError";
+    this.problem = problem;
+  }
+}
