@@ -25,6 +25,7 @@
  * @property {typeof fetch} [fetch]   another fetch, for tests or special agents
  * @property {string} [key]           API key, sent as `Authorization: Bearer`; pages use the sign-in cookie instead
  * @property {number} [silenceMs]     35,000: the server says something every 15 s
+ * @property {number} [retryMs]       1,000: wait before a reconnect until the server names its own
  * @property {number} [maxDelayMs]    30,000: longest wait added to the server's own `retry`
  * @property {() => number} [random]
  * @property {TaskView} [view]        go on from a view that is already here
@@ -130,10 +131,10 @@ export class Followers extends Emitter {
     this.#options = options;
     this.#single = single;
     for (const id of ids) this.#views.set(id, options.view ?? INITIAL);
-    const { fetch, silenceMs, maxDelayMs, random } = options;
+    const { fetch, silenceMs, retryMs, maxDelayMs, random } = options;
     /** The connection; its `status` is always the newest. */
     this.link = new Link({
-      fetch, silenceMs, maxDelayMs, random,
+      fetch, silenceMs, retryMs, maxDelayMs, random,
       url: () => this.#url(),
       headers: () => authorization(options),
       onEvents: (raw) => this.#take(raw),

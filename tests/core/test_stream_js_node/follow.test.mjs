@@ -11,7 +11,7 @@ afterEach(async () => {
   await server?.close();
 });
 
-const quick = { maxDelayMs: 5, random: () => 0.5 };
+const quick = { retryMs: 1, maxDelayMs: 5, random: () => 0.5 };
 const status = (code, body = "") => (_request, response) => {
   response.writeHead(code, { "Content-Type": "application/problem+json" });
   response.end(body);
@@ -75,24 +75,12 @@ test("502, 503 and a page that is not an event stream are tried again, slower an
     return response.end(events.map((event) => frame(event)).join(""));
   });
   const phases = [];
-  task = follow("0-x", { base: server.base, fetch: impatient(), ...quick });
+  task = follow("0-x", { base: server.base, ...quick });
   task.on("connection", (state) => phases.push(state.phase));
   const view = await task.finished;
   assert.equal(textOf(view.text), text);
   assert.ok(phases.includes("reconnecting"));
 });
-
-/** The wait before the server has named its own `retry` is a second; the tests have no second. */
-function impatient() {
-  return async (...args) => {
-    const response = await fetch(...args);
-    if (response.status !== 200 || !/event-stream/.test(response.headers.get("Content-Type"))) {
-      const mine = task;
-      setTimeout(() => mine.resume(), 5);
-    }
-    return response;
-  };
-}
 
 test("a malformed cursor is let go and the text fetched from the start", async () => {
   const { events, text } = randomLog(chance(9));

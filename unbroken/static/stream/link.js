@@ -35,14 +35,15 @@
  * @property {typeof fetch} [fetch]
  * @property {Record<string, string> | (() => Record<string, string>)} [headers]   Authorization, for example
  * @property {number} [silenceMs]   no byte for so long means that the line is dead; the server says something every 15 s
- * @property {number} [maxDelayMs]
+ * @property {number} [retryMs]     wait before a reconnect until the server names its own
+ * @property {number} [maxDelayMs]  most that is added to it
  * @property {() => number} [random]
  */
 
 import { explain, isFinal, networkProblem } from "./problems.js";
 import { SseParser } from "./sse.js";
 
-const RETRY_MS = 1_000; // until the server names its own
+const RETRY_MS = 1_000;
 const OPEN_MS = 20_000; // for the answer's headers to come
 const CAUGHT_UP_MS = 1_000;
 const SETTLE_MS = 40; // a read that had to wait this long waited for something new: the replay was over
@@ -58,7 +59,7 @@ export class Link {
   #generation = 0; // of the loop: a stopped one that still unwinds must not go on when a new one has begun
   #running = false;
   #cursor = "";
-  #retry = RETRY_MS;
+  #retry;
   #attempt = 0;
   #lastByte = 0;
   #why = "";
@@ -73,6 +74,7 @@ export class Link {
   /** @param {LinkOptions} options */
   constructor(options) {
     this.#options = options;
+    this.#retry = options.retryMs ?? RETRY_MS;
   }
 
   /** The id of the last event. */
