@@ -14,7 +14,10 @@ MAX_PROMPT = 1_000_000  # characters; a long book chapter several times over
 MAX_ITEMS = 1_000
 MAX_STEPS = 100
 
-Word = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f]+$")]
+Word = Annotated[
+    str,
+    StringConstraints(strip_whitespace=True, min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f]+$"),
+]
 Prompt = Annotated[str, StringConstraints(min_length=1, max_length=MAX_PROMPT, pattern=r"\S")]
 
 
@@ -52,7 +55,9 @@ class Sampling(Strict):
     max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     temperature: Annotated[float, Field(ge=0, le=2, strict=False)] | None = None
     seed: Annotated[int, Field(ge=0, le=2**32 - 1)] | None = None
-    stop: Annotated[list[Annotated[str, StringConstraints(min_length=1, max_length=200)]], Field(max_length=8)] | None = None
+    stop: (
+        Annotated[list[Annotated[str, StringConstraints(min_length=1, max_length=200)]], Field(max_length=8)] | None
+    ) = None
     scripted: Script | None = None
 
 

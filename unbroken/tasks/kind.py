@@ -138,9 +138,7 @@ class Run(Protocol):
     items: Mapping[int, Any]
     """Results that are already set, by index; an item that failed for good has {"error": ...}."""
 
-    def generate(
-        self, ask: Generation, prefix: Prefix = Prefix(), *, part: str = ""
-    ) -> AsyncIterator[Piece | Rewind]:
+    def generate(self, ask: Generation, prefix: Prefix = Prefix(), *, part: str = "") -> AsyncIterator[Piece | Rewind]:
         """Call the model: yields the text behind `prefix`. A Rewind(0) says that the backend starts over, and what
         follows replaces the prefix. `part` names the call inside the task ("item-7") for the upstream request id.
         Raises Transient or Permanent. Waits for the model's rate limits; applies first-token and idle timeouts."""

@@ -1,0 +1,152 @@
+"""Connections to Redis, and the one way to call a script.
+
+Every script is safe to send twice (G14), so a call whose reply was lost is simply sent again. What cannot be answered
+in time becomes StoreUnavailable; nothing above this module sees an error of redis-py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import redis
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import ExponentialWithJitterBackoff
+from redis.exceptions import (
+    BusyLoadingError,
+    MaxConnectionsError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+)
+from redis.exceptions import (
+    ConnectionError as RedisConnectionError,
+)
+from redis.exceptions import (
+    TimeoutError as RedisTimeoutError,
+)
+from redis.retry import Retry as SyncRetry
+
+from unbroken.tasks import keys
+from unbroken.tasks.errors import StoreUnavailable
+from unbroken.tasks.scripts import Script, script
+
+Arg = str | int | float | bytes
+SOCKET_TIMEOUT_S = 5.0
+CONNECT_TIMEOUT_S = 3.0
+# A short outage (a restart, a failover) is waited out inside one call; a longer one is told to the caller.
+_BACKOFF = ExponentialWithJitterBackoff(base=0.02, cap=0.5)
+_PASSING = (RedisConnectionError, RedisTimeoutError, ReadOnlyError, BusyLoadingError)
+_TEMPORARY_CODES = (
+    "CLUSTERDOWN",
+    "MASTERDOWN",
+    "TRYAGAIN",
+    "NOREPLICAS",
+    "MISCONF",
+    "LOADING",
+    "READONLY",
+    "BUSY",
+)
+
+
+def connect(url: str, *, name: str, retries: int = 4, timeout_s: float = SOCKET_TIMEOUT_S) -> Redis:
+    """An asyncio client that speaks bytes. `name` shows in CLIENT LIST."""
+    return Redis.from_url(
+        url,
+        protocol=2,
+        decode_responses=False,
+        client_name=name,
+        socket_timeout=timeout_s,
+        socket_connect_timeout=CONNECT_TIMEOUT_S,
+        socket_keepalive=True,
+        health_check_interval=30,
+        retry=Retry(_BACKOFF, retries),
+        retry_on_error=[ReadOnlyError, BusyLoadingError],
+    )
+
+
+def connect_sync(url: str, *, name: str, timeout_s: float) -> redis.Redis:
+    """A blocking client with one try a call, for a thread of its own."""
+    return redis.Redis.from_url(
+        url,
+        protocol=2,
+        decode_responses=False,
+        client_name=name,
+        socket_timeout=timeout_s,
+        socket_connect_timeout=timeout_s,
+        retry=SyncRetry(_BACKOFF, 0),
+    )
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Map redis-py's errors to ours, in one place."""
+    try:
+        yield
+    except OutOfMemoryError as error:
+        raise StoreUnavailable("Redis is full (maxmemory)", full=True) from error
+    except (*_PASSING, MaxConnectionsError, OSError) as error:
+        raise StoreUnavailable(f"Redis does not answer ({type(error).__name__})") from error
+    except ResponseError as error:
+        text = str(error)
+        if "OOM" in text[:60]:
+            raise StoreUnavailable("Redis is full (maxmemory)", full=True) from error
+        if text.startswith(_TEMPORARY_CODES):
+            raise StoreUnavailable(f"Redis cannot serve now ({text.split(' ', 1)[0]})") from error
+        raise
+
+
+class Calls:
+    """Calls scripts of one shard over one client."""
+
+    def __init__(self, redis: Redis, *, shard: int = 0, audit_max: int = 100_000, clock: str | None = None):
+        self.redis: Any = redis  # redis-py's unions of bytes and str say less than nothing here
+        self.prefix = keys.prefix(shard)
+        self._build = {"audit_max": audit_max, "clock": clock}
+
+    def script(self, name: str) -> Script:
+        """The script as this process builds it."""
+        return script(name, **self._build)
+
+    async def call(self, name: str, first_key: str, *args: Arg) -> Any:
+        """Run one script. Raises StoreUnavailable."""
+        ready = self.script(name)
+        with translated():
+            try:
+                return await self.redis.evalsha(ready.sha, 1, first_key, self.prefix, *args)
+            except NoScriptError:  # a restart, a failover, SCRIPT FLUSH
+                return await self.redis.eval(ready.source, 1, first_key, self.prefix, *args)
+
+    async def call_many(self, calls: Sequence[tuple[str, str, Sequence[Arg]]]) -> list[Any]:
+        """Run several (script, first key, arguments) in one round trip. The answer of each is its reply, or a
+        StoreUnavailable or ResponseError in its place. Raises StoreUnavailable when nothing was answered."""
+        with translated():
+            replies = await self._pipeline(calls)
+            missing = [i for i, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
+            if missing:
+                for name in {calls[i][0] for i in missing}:
+                    await self.redis.script_load(self.script(name).source)
+                for i, reply in zip(missing, await self._pipeline([calls[i] for i in missing]), strict=True):
+                    replies[i] = reply
+        return [_translate(reply) for reply in replies]
+
+    async def _pipeline(self, calls: Sequence[tuple[str, str, Sequence[Arg]]]) -> list[Any]:
+        async with self.redis.pipeline(transaction=False) as pipe:
+            for name, first_key, args in calls:
+                pipe.evalsha(self.script(name).sha, 1, first_key, self.prefix, *args)
+            return list(await pipe.execute(raise_on_error=False))
+
+
+def _translate(reply: Any) -> Any:
+    if isinstance(reply, RedisError):
+        try:
+            with translated():
+                raise reply
+        except StoreUnavailable as error:
+            return error
+        except RedisError as error:
+            return error
+    return reply

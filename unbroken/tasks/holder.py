@@ -1,0 +1,364 @@
+"""What a worker asks of Redis: claim, and everything under the lease that a claim gives.
+
+Each call names (epoch, lease id); Redis compares both for equality and refuses everything else with LeaseLost (G6).
+Each call may be sent again when its reply was lost: a repeat is recognised and changes nothing (G14)."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from redis.exceptions import ResponseError
+
+from unbroken.tasks import codec, keys
+from unbroken.tasks.connection import Arg, Calls, translated
+from unbroken.tasks.errors import Corrupt, LeaseLost, UnbrokenError
+from unbroken.tasks.kind import Tail
+from unbroken.tasks.record import pairs
+from unbroken.tasks.settings import Settings
+
+INPUT_LIMIT = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to run a task: the fencing token of every write."""
+
+    task_id: str
+    epoch: str
+    token: str
+
+    @property
+    def args(self) -> tuple[str, str, str]:
+        """As every fenced script takes it."""
+        return self.task_id, self.epoch, self.token
+
+    @property
+    def key(self) -> str:
+        """The record's key."""
+        return keys.key("task", self.task_id)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCheckpoint:
+    """One generation of a checkpoint as stored. `where` is 'inline' or the key of an object; offset in code points."""
+
+    event_id: str
+    offset: int
+    where: str
+    sealed: codec.Sealed
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A task that this worker now holds."""
+
+    lease: Lease
+    record: Mapping[str, bytes]
+    input: bytes
+    checkpoints: Sequence[StoredCheckpoint]
+    """Newest first, at most two."""
+
+    def num(self, name: str) -> int:
+        """A number of the record."""
+        raw = self.record.get(name, b"")
+        return int(float(raw)) if raw else 0
+
+    def text(self, name: str) -> str:
+        """A text of the record."""
+        return self.record.get(name, b"").decode("utf-8", "replace")
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event to append: name, encoded data, and a note that stays in the log."""
+
+    name: str
+    data: bytes
+    aux: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One append. at: byte offset where `text` (UTF-8) goes; length: code points of all text afterwards."""
+
+    number: int
+    at: int
+    text: bytes
+    length: int
+    progress: float
+    done: int
+    total: int | None
+    events: Sequence[Event]
+
+
+@dataclass(frozen=True, slots=True)
+class Last:
+    """The last text that goes with an end: see Batch."""
+
+    at: int
+    text: bytes = b""
+    length: int = 0
+    events: Sequence[Event] = field(default=())
+
+    def args(self) -> list[Arg]:
+        """Number of events, then name, data, aux of each."""
+        return flat_events(self.events)
+
+
+def flat_events(events: Sequence[Event]) -> list[Arg]:
+    """As the scripts take events."""
+    args: list[Arg] = [len(events)]
+    for event in events:
+        args += [event.name, event.data, event.aux]
+    return args
+
+
+class Broken(UnbrokenError):
+    """A script refused what only our own mistake could ask for (a gap in the text, a wrong digest)."""
+
+
+class Holder:
+    """The worker's door to Redis."""
+
+    def __init__(self, calls: Calls, settings: Settings, worker: str) -> None:
+        self.calls = calls
+        self.settings = settings
+        self.worker = worker
+
+    @staticmethod
+    def new_token() -> str:
+        """128 random bits: the lease id of one claim, and what makes its repeat recognisable."""
+        return secrets.token_hex(16)
+
+    async def claim(self, token: str) -> Claimed | float:
+        """Take the best ready task, or say in how many seconds to ask again (-1: nothing is known to be due;
+        0: at once). With the token of an earlier call whose reply was lost: that call's task."""
+        s = self.settings
+        reply = await self.calls.call(
+            "claim", keys.key("ready"), self.worker, token, s.lease_ms, s.max_running, s.max_running_per_owner
+        )
+        match reply:
+            case [b"TASK", task_id, record, data, ckpt]:
+                fields = pairs(record)
+                lease = Lease(task_id.decode(), fields["epoch"].decode(), token)
+                return Claimed(lease, fields, data, checkpoints(pairs(ckpt)))
+            case [b"NONE", wait]:
+                return -1.0 if int(wait) < 0 else int(wait) / 1000
+        return 0.0
+
+    def append_call(self, lease: Lease, batch: Batch) -> tuple[str, str, list[Arg]]:
+        """An append for `Calls.call_many`; read its reply with `wish`."""
+        total: Arg = "" if batch.total is None else batch.total
+        args: list[Arg] = [
+            *lease.args,
+            batch.number,
+            self.settings.lease_ms,
+            batch.at,
+            batch.text,
+            batch.length,
+        ]
+        args += [f"{batch.progress:.4g}", batch.done, total, *flat_events(batch.events)]
+        return "append", lease.key, args
+
+    async def append(self, lease: Lease, batch: Batch) -> str:
+        """Append one batch. Returns the owner's wish ('' or 'pause')."""
+        name, first, args = self.append_call(lease, batch)
+        return wish(await self.calls.call(name, first, *args))
+
+    async def item(self, lease: Lease, index: int, data: bytes, total: int) -> tuple[bool, str]:
+        """Set one item's result. Returns whether it was set now (False: it was set before), and the owner's wish."""
+        reply = await self.calls.call("item", lease.key, *lease.args, self.settings.lease_ms, index, data, total)
+        _check(reply)
+        return reply[0] == b"OK", (reply[2] or b"").decode()
+
+    async def checkpoint(
+        self,
+        lease: Lease,
+        *,
+        seq: int,
+        offset: int,
+        progress: float,
+        sealed: codec.Sealed,
+        where: str = "inline",
+    ) -> str:
+        """Move the checkpoint's pointer. Returns the key of an object that is not needed any more, or ''."""
+        data = sealed.data if where == "inline" else b""
+        reply = await self.calls.call(
+            "checkpoint",
+            lease.key,
+            *lease.args,
+            self.settings.lease_ms,
+            seq,
+            offset,
+            f"{progress:.4g}",
+            sealed.schema,
+            sealed.codec,
+            sealed.raw,
+            sealed.size,
+            sealed.sha256,
+            where,
+            data,
+        )
+        _check(reply)
+        return str(reply[2].decode())
+
+    async def complete(
+        self,
+        lease: Lease,
+        last: Last,
+        *,
+        sha256: str,
+        size: int,
+        result_length: int,
+        done: int,
+        total: int | None,
+    ) -> None:
+        """The end and the last text in one write. `size`: bytes of all text; `result_length`: code points of the
+        result."""
+        s = self.settings
+        reply = await self.calls.call(
+            "complete",
+            lease.key,
+            *lease.args,
+            last.at,
+            last.text,
+            last.length,
+            sha256,
+            size,
+            done,
+            "" if total is None else total,
+            int(s.result_s * 1000),
+            int(s.idempotency_s * 1000),
+            int(s.checkpoint_done_s * 1000),
+            result_length,
+            *last.args(),
+        )
+        _check(reply)
+
+    async def fail(
+        self,
+        lease: Lease,
+        last: Last,
+        *,
+        retryable: bool,
+        delay_s: float,
+        error: bytes,
+        detail: str,
+        group: str,
+    ) -> str:
+        """A run went wrong. Returns the state that follows: recovering, failed or paused."""
+        s = self.settings
+        reply = await self.calls.call(
+            "fail",
+            lease.key,
+            *lease.args,
+            last.at,
+            last.text,
+            last.length,
+            int(retryable),
+            int(delay_s * 1000),
+            error,
+            detail,
+            group,
+            int(s.dead_s * 1000),
+            int(s.idempotency_s * 1000),
+            *last.args(),
+        )
+        _check(reply)
+        return str(reply[1].decode())
+
+    async def release(self, lease: Lease, last: Last, *, to: str, reason: str = "") -> str:
+        """Give the task back: `to` recovering (costs nothing) or paused with a reason. Returns the state."""
+        reply = await self.calls.call(
+            "release", lease.key, *lease.args, last.at, last.text, last.length, to, reason, *last.args()
+        )
+        _check(reply)
+        return str(reply[1].decode())
+
+    async def warn(self, lease: Lease, message: str) -> None:
+        """Put a visible warning on the task (a checkpoint that had to be passed over). Best effort, unfenced on
+        purpose: it says what happened, and changes nothing."""
+        with translated():
+            await self.calls.redis.hset(lease.key, "warning", message)
+
+    # reading what a resumed task needs
+
+    async def text(self, task_id: str) -> bytes:
+        """All text so far."""
+        with translated():
+            return bytes(await self.calls.redis.get(keys.key("text", task_id)) or b"")
+
+    async def items(self, task_id: str) -> dict[int, bytes]:
+        """Items that are set: index to the JSON of the item event."""
+        with translated():
+            raw = await self.calls.redis.hgetall(keys.key("items", task_id))
+        return {int(index): bytes(data) for index, data in raw.items()}
+
+    async def tail(self, task_id: str, after: str) -> list[Tail]:
+        """The chunks of the log beyond the event `after` ('0-0' = all), with their notes."""
+        found: list[Tail] = []
+        while True:
+            with translated():
+                page = await self.calls.redis.xrange(keys.key("ev", task_id), min=f"({after}", count=1_000)
+            for entry_id, fields in page:
+                after = entry_id.decode()
+                if fields.get(b"e") == b"chunk":
+                    found.append(_tail(fields))
+            if len(page) < 1_000:
+                return found
+
+
+def _tail(fields: Mapping[bytes, bytes]) -> Tail:
+    data = json.loads(fields[b"d"])
+    tokens: tuple[int, ...] = ()
+    mark: int | None = None
+    if b"x" in fields:
+        note = codec.unpack(fields[b"x"], limit=1024 * 1024)
+        tokens, mark = tuple(note.get("t", ())), note.get("m")
+    return Tail(data["offset"], data["text"], tokens, mark)
+
+
+def checkpoints(fields: Mapping[str, bytes]) -> list[StoredCheckpoint]:
+    """The stored generations, newest first. One that lacks a field is kept out, as a torn one is not a checkpoint."""
+    found = []
+    for which in ("a", "b"):
+        try:
+            part = {name: fields[f"{which}.{name}"] for name in _STORED}
+            if int(part["v"]) != codec.VERSION:
+                raise Corrupt("unknown envelope version")
+            sealed = codec.Sealed(
+                part["codec"].decode(),
+                int(part["schema"]),
+                int(part["raw"]),
+                part["sha256"].decode(),
+                part["data"],
+            )
+            found.append(StoredCheckpoint(part["event"].decode(), int(part["offset"]), part["where"].decode(), sealed))
+        except (KeyError, ValueError, Corrupt):
+            continue
+    return found
+
+
+_STORED = ("v", "codec", "schema", "raw", "sha256", "data", "event", "offset", "where")
+
+
+def wish(reply: Any) -> str:
+    """The owner's wish from an append's or heartbeat's reply. Raises LeaseLost, Broken, or what stands in its place."""
+    _check(reply)
+    return str((reply[-1] or b"").decode())
+
+
+def _check(reply: Any) -> None:
+    if isinstance(reply, ResponseError):
+        raise Broken(str(reply))
+    if isinstance(reply, Exception):
+        raise reply
+    word = reply[0]
+    if word == b"LOST":
+        raise LeaseLost(reply[1].decode())
+    if word not in (b"OK", b"SAME"):
+        raise Broken(b" ".join(part if isinstance(part, bytes) else str(part).encode() for part in reply).decode())

@@ -1,0 +1,36 @@
+-- complete: the last text, the end and the result, in one write (G3).
+-- KEYS: task record. ARGV: prefix, id, epoch, lease, byte offset, text, length (code points), sha256 of the result,
+--   bytes of all text, done, total, keep ms, idempotency keep ms, checkpoint keep ms, result length (code points),
+--   number of events, then name, data, aux.
+-- Replies: {OK} | {SAME} this lease completed it before | {LOST, state} | {GAP, bytes} | {MISMATCH, bytes} what is
+--   stored would not be what the digest says: our mistake, nothing is written.
+-- flags: allow-oom
+-- include: base queue held finish
+local t = load(ARGV[2])
+if not held(t) then
+  if t and t.left == ARGV[4] then
+    return {'SAME'}
+  end
+  return not_held(t)
+end
+local at, text = tonumber(ARGV[5]), ARGV[6]
+if not fits(t, at) then
+  return {'GAP', t.bytes}
+end
+if at + #text ~= tonumber(ARGV[9]) or redis.call('STRLEN', key('text', t.id)) ~= tonumber(t.bytes) then
+  return {'MISMATCH', t.bytes}
+end
+apply(t, at, text, ARGV[7], 16)
+leave(t)
+move(t, 'completed', 'complete', t.worker)
+emit(t, 'done', '{"state":"completed","length":' .. ARGV[15] .. ',"sha256":"' .. ARGV[8] .. '","finished_at":"' .. iso(NOW)
+  .. '","result":"/api/tasks/' .. t.id .. '/result"}')
+save(t, 'state', 'completed', 'reason', '', 'lease', '', 'worker', '', 'left', ARGV[4], 'wish', '', 'recovery_id', '',
+  'bytes', t.bytes, 'length', t.length, 'sha256', ARGV[8], 'progress', 1, 'done', ARGV[10], 'total', ARGV[11],
+  'finished', int(NOW), 'error', '', 'detail', '', 'retry_at', '', 'expires', int(NOW + tonumber(ARGV[12])))
+redis.call('ZADD', P .. 'done', int(NOW + tonumber(ARGV[12])), t.id)
+redis.call('PEXPIRE', key('ckpt', t.id), ARGV[14])
+hour(t, 'completed')
+idem_expire(t, ARGV[13])
+publish(t)
+return {'OK'}

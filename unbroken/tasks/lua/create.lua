@@ -1,0 +1,44 @@
+-- create: one accepted task, or the answer of the first time.
+-- KEYS: task record. ARGV: prefix, id, owner, actor, idem ('' or "<owner>:<hash>"), digest, due ms (0 = now),
+--   head start ms (may be negative), input (msgpack), then field, value pairs of the record.
+-- Replies: {OK, created ms} | {SAME, id, created ms} same key and body | {CONFLICT} same key, other body.
+-- Atomic, since a task that was answered must be in an index, and one key must make one task (G5, G11, G14).
+-- include: base queue
+local id, owner, actor, idem, digest = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local due, head, input = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9]
+
+if idem ~= '' then
+  local known = redis.call('HMGET', key('idem', idem), 'task', 'digest', 'created')
+  if known[1] and known[1] ~= id then
+    if known[2] ~= digest then
+      return {'CONFLICT'}
+    end
+    return {'SAME', known[1], known[3]}
+  end
+end
+local mine = redis.call('HMGET', KEYS[1], 'owner', 'created')
+if mine[1] then -- the same call again, its first answer was lost
+  return mine[1] == owner and {'OK', mine[2]} or {'CONFLICT'}
+end
+
+local enqueued = math.max(NOW, due)
+local t = {id = id, owner = owner, state = 'pending', reason = '', epoch = int(NOW), n = 0, first = 1, frames = {},
+  attempts = '0', created_us = int(NOW_US), score = int(enqueued - head)}
+redis.call('HSET', KEYS[1], 'owner', owner, 'state', 'pending', 'reason', '', 'epoch', t.epoch, 'n', 0, 'lease', '',
+  'worker', '', 'left', '', 'wish', '', 'batch', 0, 'attempts', 0, 'errors', 0, 'crashes', 0, 'losses', 0,
+  'interruptions', 0, 'generation', 1, 'length', 0, 'bytes', 0, 'done', 0, 'progress', 0, 'fresh', 0,
+  'far_length', 0, 'far_done', 0, 'created', int(NOW), 'created_us', t.created_us, 'score', t.score,
+  'retry_at', due > NOW and int(due) or '', 'idem', idem, 'digest', digest, unpack(ARGV, 10))
+redis.call('SET', key('in', id), input)
+redis.call('ZADD', key('list', 'all:' .. owner), t.created_us, id)
+redis.call('SADD', P .. 'owners', owner)
+move(t, 'pending', 'create', actor)
+status(t, due > NOW and due or nil)
+save(t)
+enqueue(t, due)
+if idem ~= '' then
+  redis.call('HSET', key('idem', idem), 'task', id, 'digest', digest, 'created', int(NOW))
+  redis.call('PERSIST', key('idem', idem))
+end
+publish(t)
+return {'OK', int(NOW)}

@@ -1,0 +1,42 @@
+-- fail: a run went wrong. Another try after a delay while the error budget lasts, else the dead letters.
+-- KEYS: task record. ARGV: prefix, id, epoch, lease, byte offset, text, length, retryable (1|0), delay ms,
+--   error (JSON for the owner), detail (for operators), group (fingerprint), keep ms, idempotency keep ms,
+--   number of events, then name, data, aux.
+-- Replies: {OK, state} | {SAME, state} | {LOST, state} | {GAP, bytes}.
+-- flags: allow-oom
+-- include: base queue held finish
+local t = load(ARGV[2])
+if not held(t) then
+  if t and t.left == ARGV[4] then
+    return {'SAME', t.state}
+  end
+  return not_held(t)
+end
+local at = tonumber(ARGV[5])
+if not fits(t, at) then
+  return {'GAP', t.bytes}
+end
+apply(t, at, ARGV[6], ARGV[7], 15)
+local errors = tonumber(t.errors) + 1
+redis.call('HSET', KEYS[1], 'errors', int(errors), 'error', ARGV[10], 'detail', ARGV[11], 'left', ARGV[4],
+  'bytes', t.bytes, 'length', t.length)
+if ARGV[8] == '1' and errors < tonumber(t.max_attempts) then
+  if t.wish == 'pause' then
+    park(t, 'fail', t.worker, 'requested')
+  else
+    requeue(t, 'fail', t.worker, NOW + tonumber(ARGV[9]))
+  end
+  return {'OK', t.state}
+end
+leave(t)
+move(t, 'failed', 'fail', t.worker)
+emit(t, 'failed', '{"state":"failed","error":' .. ARGV[10] .. '}')
+save(t, 'state', 'failed', 'reason', '', 'lease', '', 'worker', '', 'wish', '', 'recovery_id', '', 'retry_at', '',
+  'finished', int(NOW), 'group', ARGV[12], 'expires', int(NOW + tonumber(ARGV[13])))
+redis.call('ZADD', P .. 'dead', int(NOW + tonumber(ARGV[13])), t.id)
+redis.call('ZADD', key('group', t.owner .. ':' .. ARGV[12]), int(NOW), t.id)
+redis.call('ZADD', key('groups', t.owner), int(NOW), ARGV[12])
+hour(t, 'failed')
+idem_expire(t, ARGV[14])
+publish(t)
+return {'OK', 'failed'}

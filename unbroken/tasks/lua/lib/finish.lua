@@ -1,0 +1,14 @@
+-- What every way into a terminal state does.
+
+local function hour(t, what)
+  local bucket = key('tally', t.owner .. ':' .. int(math.floor(NOW / 60000)))
+  redis.call('HINCRBY', bucket, what, 1)
+  redis.call('EXPIRE', bucket, 7200)
+end
+
+-- The idempotency key of a task lives as long as the task, and `keep` ms beyond its end.
+local function idem_expire(t, keep)
+  if t.idem and t.idem ~= '' then
+    redis.call('PEXPIRE', key('idem', t.idem), keep)
+  end
+end

@@ -1,0 +1,27 @@
+-- release: give a running task back in order: to the queue at its old place (SIGTERM; costs no budget), or to paused.
+-- KEYS: task record. ARGV: prefix, id, epoch, lease, byte offset, text, length, to (recovering|paused), reason,
+--   number of events, then name, data, aux.
+-- Replies: {OK, state} | {SAME, state} | {LOST, state} | {GAP, bytes}.
+-- flags: allow-oom
+-- include: base queue held
+local t = load(ARGV[2])
+if not held(t) then
+  if t and t.left == ARGV[4] then
+    return {'SAME', t.state}
+  end
+  return not_held(t)
+end
+local at = tonumber(ARGV[5])
+if not fits(t, at) then
+  return {'GAP', t.bytes}
+end
+apply(t, at, ARGV[6], ARGV[7], 10)
+redis.call('HSET', KEYS[1], 'left', ARGV[4], 'bytes', t.bytes, 'length', t.length)
+if ARGV[8] == 'paused' then
+  park(t, 'park', t.worker, ARGV[9])
+elseif t.wish == 'pause' then
+  park(t, 'park', t.worker, 'requested')
+else
+  requeue(t, 'release', t.worker, NOW, 'interruptions', int(tonumber(t.interruptions) + 1))
+end
+return {'OK', t.state}

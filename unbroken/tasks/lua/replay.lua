@@ -1,0 +1,18 @@
+-- replay: failed -> recovering, from its checkpoint, with fresh budgets: a new generation, once (G11).
+-- KEYS: task record. ARGV: prefix, id, owner, actor.
+-- Replies: {OK, generation} | {REFUSED, state} | {NONE}.
+-- include: base queue
+local t = load(ARGV[2])
+if not t or t.owner ~= ARGV[3] then
+  return {'NONE'}
+end
+if t.state ~= 'failed' then
+  return {'REFUSED', t.state}
+end
+local generation = int(tonumber(t.generation) + 1)
+if t.idem ~= '' then
+  redis.call('PERSIST', key('idem', t.idem))
+end
+requeue(t, 'replay', ARGV[4], NOW, 'errors', 0, 'crashes', 0, 'generation', generation, 'error', '', 'detail', '', 'group', '',
+  'finished', '', 'expires', '')
+return {'OK', generation}

@@ -1,0 +1,27 @@
+-- sweep: the end of retention. First the bulky part of a finished task goes, then its record; a dead letter goes whole.
+-- KEYS: done. ARGV: prefix, limit, ms that a record outlives its result.
+-- Replies: {swept, objects...}.
+-- flags: allow-oom
+-- include: base queue purge
+local limit, more = tonumber(ARGV[2]), tonumber(ARGV[3])
+local answer = {0}
+for _, index in ipairs({'done', 'dead'}) do
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', P .. index, '-inf', int(NOW), 'LIMIT', 0, limit)) do
+    local t = load(id)
+    local found = {}
+    answer[1] = answer[1] + 1
+    if not t then
+      redis.call('ZREM', P .. index, id)
+    elseif index == 'done' and t.shed ~= '1' and more > 0 then
+      found = shed(t)
+      redis.call('HSET', key('task', id), 'shed', '1')
+      redis.call('ZADD', P .. 'done', int(NOW + more), id)
+    else
+      found = purge(t, 'sweeper', 'sweep')
+    end
+    for _, where in ipairs(found) do
+      answer[#answer + 1] = where
+    end
+  end
+end
+return answer

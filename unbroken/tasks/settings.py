@@ -1,0 +1,146 @@
+"""All settings: read once from UNBROKEN_* variables, validated, frozen, passed down.
+
+Every limit is a named default here, with its reason beside it. Times in seconds, sizes in bytes, unless the name
+says otherwise."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from unbroken.tasks.errors import UnbrokenError
+
+Seconds = Annotated[float, Field(gt=0, le=366 * 86_400)]
+Count = Annotated[int, Field(ge=1)]
+KIB = 1024
+MIB = 1024 * KIB
+DAY = 86_400.0
+
+
+class BadSetting(UnbrokenError):
+    """A setting is wrong; the message names the variable and what it must be."""
+
+
+class Settings(BaseSettings):
+    """One frozen value holds everything a process may be told."""
+
+    model_config = SettingsConfigDict(env_prefix="UNBROKEN_", frozen=True, extra="ignore")
+
+    # where things are
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65_535)] = 8080
+    redis_url: str = "redis://127.0.0.1:6379/0"
+    data_dir: Path = Path(".unbroken")
+    objects_url: str | None = None
+    """Where large checkpoints and archives go: file://, s3://, gs://, az://; default: `objects` in the data folder."""
+
+    # who may come in
+    insecure: bool = False
+    """Serve other addresses than loopback without keys. Said out loud or not at all."""
+    force: bool = False
+    """Start although Redis may evict keys."""
+    secure_cookie: bool = False
+    """Set when TLS ends in front of the server: the sign-in cookie then travels over TLS only."""
+    trusted_proxies: str = "127.0.0.1"
+    """Addresses whose X-Forwarded-* headers are believed."""
+
+    # models
+    backend: Literal["local", "openai", "scripted"] = "local"
+    backend_url: str | None = None
+    model: str | None = None
+    api_key: SecretStr | None = None
+    local_url: str = "http://127.0.0.1:8091"
+    slot_dir: Path | None = None
+    continue_by: Literal["prefill", "continue_final_message", "completion", "restart"] = "prefill"
+    connect_timeout_s: Seconds = 10
+    first_token_timeout_s: Seconds = 120
+    idle_timeout_s: Seconds = 60
+    model_requests_per_minute: Annotated[int, Field(ge=0)] = 0  # 0: no limit
+    model_tokens_per_minute: Annotated[int, Field(ge=0)] = 0
+    default_max_tokens: Count = 1_024
+    batch_parallel: Annotated[int, Field(ge=1, le=256)] = 4  # model calls at once inside one batch
+    item_attempts: Count = 3  # tries of one batch item before it fails alone
+    kinds: str = ""
+    """Modules with users' kinds, comma separated."""
+
+    # leases and workers
+    lease_s: Annotated[float, Field(ge=0.5, le=3_600)] = 10
+    concurrency: Annotated[int, Field(ge=1, le=1_000)] = 4  # tasks at once in one worker
+    max_running_per_owner: Annotated[int, Field(ge=0)] = 0  # 0: no limit
+    max_running: Annotated[int, Field(ge=0)] = 0
+    poll_s: Seconds = 1.0  # how long a lost wake-up can cost
+    drain_s: Seconds = 20  # grace for SIGTERM: checkpoint and hand over
+    backoff_base_s: Seconds = 1.0
+    backoff_cap_s: Seconds = 300
+
+    # writing
+    flush_ms: Annotated[int, Field(ge=1, le=1_000)] = 30  # tokens are grouped this long, the first goes at once
+    checkpoint_tokens: Count = 64
+    checkpoint_s: Seconds = 2.0
+    checkpoint_inline_max: Count = 256 * KIB
+    checkpoint_max: Count = 256 * MIB  # refused above: a state larger than this belongs elsewhere
+    checkpoints: bool = True  # off only to measure what they cost
+    head_start_s: Seconds = 600  # priority high over normal, normal over low
+
+    # limits towards clients
+    body_max: Count = 4 * MIB
+    submits_per_minute: Annotated[int, Field(ge=0)] = 600  # per owner; 0: no limit
+    streams_per_owner: Count = 10_000
+    streams_tasks_max: Annotated[int, Field(ge=1, le=1_000)] = 100  # tasks on one /api/stream
+    viewer_buffer: Count = 256 * KIB  # what one viewer that does not read may cost
+    heartbeat_s: Seconds = 15
+    retry_ms: Annotated[int, Field(ge=100)] = 1_500  # SSE retry, spread by jitter
+
+    # how long things are kept
+    idempotency_s: Seconds = DAY
+    result_s: Seconds = 7 * DAY  # text, events, items, input of a finished task
+    record_s: Seconds = 30 * DAY  # its record
+    dead_s: Seconds = 7 * DAY  # a failed task with all it needs to be replayed
+    checkpoint_done_s: Seconds = DAY  # checkpoint of a completed task
+    archive: bool = False  # write results to the object store and serve them after Redis let go of them
+    audit_max: Count = 100_000  # entries
+
+    # callbacks
+    webhook_secret: SecretStr | None = None
+    webhook_private: bool = False  # allow callbacks to private and loopback addresses
+
+    # tests and measurements
+    reap_ms: Annotated[int, Field(ge=20)] = 250
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @property
+    def lease_ms(self) -> int:
+        """The lease in milliseconds, as scripts want it."""
+        return int(self.lease_s * 1_000)
+
+    @property
+    def objects(self) -> str:
+        """URL of the object store."""
+        return self.objects_url or (self.data_dir.resolve() / "objects").as_uri()
+
+
+def load(**overrides: Any) -> Settings:
+    """Read settings from the environment; `overrides` (from the command line) win where not None.
+
+    Raises BadSetting with one line for each bad value; the values of secrets are not repeated."""
+    given = {name: value for name, value in overrides.items() if value is not None}
+    try:
+        return Settings(**given)
+    except ValidationError as error:
+        lines = [f"UNBROKEN_{'_'.join(map(str, e['loc'])).upper()}: {e['msg']}" for e in error.errors()]
+        raise BadSetting("; ".join(lines)) from None
+
+
+def as_env(settings: Settings) -> dict[str, str]:
+    """The settings that differ from their defaults as UNBROKEN_* variables, to hand to a child process."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith("UNBROKEN_")}
+    for name, field in Settings.model_fields.items():
+        value = getattr(settings, name)
+        if value != field.default and value is not None:
+            raw = value.get_secret_value() if isinstance(value, SecretStr) else value
+            env[f"UNBROKEN_{name.upper()}"] = str(raw)
+    return env

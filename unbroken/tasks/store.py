@@ -1,0 +1,416 @@
+"""What owners, the server and operators ask of Redis: one method for each, over one script where state changes.
+
+The workers' side (everything under a lease) is holder.py."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from redis.asyncio import Redis
+
+from unbroken.tasks import codec, keys
+from unbroken.tasks.connection import Calls, connect, translated
+from unbroken.tasks.errors import Conflict, Corrupt, NotFound, Refused
+from unbroken.tasks.events import EventId
+from unbroken.tasks.record import CHECKPOINT_FIELDS, CheckpointInfo, Task, pairs
+from unbroken.tasks.settings import Settings
+from unbroken.tasks.state import State
+
+SCAN_LIMIT = 2_000  # records one filtered list call may look at, so that a page costs the same whatever it filters
+
+
+@dataclass(frozen=True, slots=True)
+class NewTask:
+    """A validated submit, ready to be stored. Times in ms; due_ms 0 = now; head_ms = head start of the priority."""
+
+    owner: str
+    kind: str
+    input: dict[str, Any]
+    unit: str
+    total: int | None = None
+    priority: str = "normal"
+    sender: str | None = None
+    topic: str | None = None
+    recovery: str = "auto"
+    max_attempts: int = 3
+    max_crashes: int = 3
+    timeout_ms: int = 3_600_000
+    due_ms: int = 0
+    head_ms: int = 0
+    extra: tuple[tuple[str, str], ...] = ()
+
+    def fields(self) -> dict[str, str]:
+        """The part of the record that the submit decides."""
+        return {
+            "kind": self.kind,
+            "priority": self.priority,
+            "sender": self.sender or "",
+            "topic": self.topic or "",
+            "recovery": self.recovery,
+            "max_attempts": str(self.max_attempts),
+            "max_crashes": str(self.max_crashes),
+            "timeout_ms": str(self.timeout_ms),
+            "total": "" if self.total is None else str(self.total),
+            "unit": self.unit,
+            **dict(self.extra),
+        }
+
+    def first_view(self, task_id: str, created: int) -> Task:
+        """The task as it was the moment it was accepted: the answer to a repeated submit is made from the body,
+        which is the same, and the time."""
+        start = {
+            "owner": self.owner,
+            "state": "pending",
+            "epoch": str(created),
+            "n": "1",
+            "created": str(created),
+        }
+        start |= {"updated": str(created), "retry_at": str(self.due_ms) if self.due_ms > created else ""}
+        fields = {name: value.encode() for name, value in (self.fields() | start).items()}
+        return Task(task_id, fields, now=created)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a list; `cursor` is None at the end."""
+
+    tasks: list[Task]
+    cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A task's whole visible state at one moment, for a late viewer. Sizes of `text` in bytes (UTF-8).
+
+    marks: (event id, bytes, characters) where the text may be cut. last: id, name and data of the newest event.
+    checkpoint: (event id, characters, bytes, data) or None."""
+
+    state: State
+    first: EventId
+    newest: EventId
+    attempt: int
+    reason: str
+    length: int
+    progress: str
+    text: bytes
+    marks: list[tuple[str, int, int]]
+    last: tuple[str, str, bytes]
+    checkpoint: tuple[str, int, int, float, int] | None
+    retry_at: int
+
+
+def open_store(settings: Settings, *, name: str = "unbroken", clock: str | None = None) -> Store:
+    """A store with a client of its own. Close it."""
+    return Store(connect(settings.redis_url, name=name), settings, clock=clock)
+
+
+class Store:
+    """The door to Redis for everyone who does not hold a lease."""
+
+    def __init__(self, redis: Redis, settings: Settings, *, clock: str | None = None) -> None:
+        self.redis: Any = redis
+        self.settings = settings
+        self.calls = Calls(redis, audit_max=settings.audit_max, clock=clock)
+        self._keep = int(settings.result_s * 1000)
+        self._idem = int(settings.idempotency_s * 1000)
+
+    async def close(self) -> None:
+        """Release the connections."""
+        await self.redis.aclose()
+
+    # owners: one task
+
+    async def create(self, new: NewTask, *, actor: str, idempotency_key: str | None = None) -> tuple[Task, bool]:
+        """Store a task and queue it. Returns it, and whether this is a replay of an earlier answer.
+        Raises Conflict when the key was used with another body."""
+        task_id = keys.new_task_id()
+        data = codec.pack(new.input)
+        idem = keys.idem(new.owner, idempotency_key) if idempotency_key else ""
+        digest = hashlib.sha256(codec.pack([new.fields(), new.due_ms, new.input])).hexdigest()
+        flat = [part for pair in new.fields().items() for part in pair]
+        reply = await self.calls.call(
+            "create",
+            keys.key("task", task_id),
+            task_id,
+            new.owner,
+            actor,
+            idem,
+            digest,
+            new.due_ms,
+            new.head_ms,
+            data,
+            *flat,
+        )
+        match reply:
+            case [b"OK", created]:
+                return new.first_view(task_id, int(created)), False
+            case [b"SAME", known, created]:
+                return new.first_view(known.decode(), int(created)), True
+        raise Conflict("this Idempotency-Key was used with another body")
+
+    async def get(self, task_id: str, owner: str | None) -> Task:
+        """The task; `owner` None skips the check (operators, hub). Raises NotFound, also for a foreign one."""
+        if not keys.is_task_id(task_id):
+            raise NotFound(task_id)
+        found = (await self._read([task_id]))[0]
+        if found is None or (owner is not None and found.owner != owner):
+            raise NotFound(task_id)
+        return found
+
+    async def _read(self, ids: Sequence[str]) -> list[Task | None]:
+        with translated():
+            async with self.redis.pipeline(transaction=False) as pipe:
+                for task_id in ids:
+                    pipe.hgetall(keys.key("task", task_id))
+                    pipe.hmget(keys.key("ckpt", task_id), CHECKPOINT_FIELDS)
+                pipe.time()
+                *replies, now = await pipe.execute(raise_on_error=False)
+        if not isinstance(now, (list, tuple)):
+            with translated():
+                raise now
+        ms = int(now[0]) * 1000 + int(now[1]) // 1000
+        found: list[Task | None] = []
+        for task_id, fields, values in zip(ids, replies[::2], replies[1::2], strict=True):
+            if isinstance(fields, Exception) or isinstance(values, Exception) or not fields:
+                found.append(None)  # a key of a wrong type harms only its task
+                continue
+            try:
+                named = {name.decode(): value for name, value in fields.items()}
+                found.append(Task(task_id, named, CheckpointInfo.read(values), ms))
+            except Corrupt:
+                found.append(None)
+        return found
+
+    async def list_tasks(
+        self,
+        owner: str,
+        *,
+        state: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+        **equal: str | None,
+    ) -> Page:
+        """Newest first. `equal` filters by kind, sender, topic or priority. A call looks at SCAN_LIMIT records at most,
+        so a page may be short although `cursor` leads on. Raises ValueError for a malformed cursor."""
+        wanted = {name: value for name, value in equal.items() if value is not None}
+        if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) <= 17):
+            raise ValueError("not a cursor of this list")
+        where = keys.key("list", state or "all", owner)
+        below = f"({cursor}" if cursor else "+inf"
+        tasks: list[Task] = []
+        looked = 0
+        while True:
+            step = min(limit - len(tasks), limit) if not wanted else 200
+            with translated():
+                rows = await self.redis.zrevrangebyscore(where, below, "-inf", start=0, num=step, withscores=True)
+            found = await self._read([row[0].decode() for row in rows]) if rows else []
+            for task, row in zip(found, rows, strict=True):
+                below, cursor = f"({row[1]:.0f}", f"{row[1]:.0f}"
+                looked += 1
+                if task and all(task.text(name) == value for name, value in wanted.items()):
+                    tasks.append(task)
+                    if len(tasks) == limit:
+                        return Page(tasks, cursor)
+            if len(rows) < step:
+                return Page(tasks, None)
+            if looked >= SCAN_LIMIT:
+                return Page(tasks, cursor)
+
+    async def text(self, task_id: str) -> bytes | None:
+        """All text of a task (UTF-8), or None when nothing is stored (any more)."""
+        with translated():
+            raw = await self.redis.get(keys.key("text", task_id))
+        return None if raw is None else bytes(raw)
+
+    async def items(self, task_id: str) -> dict[int, bytes]:
+        """Results of a batch by index: the JSON of each item event."""
+        with translated():
+            raw = await self.redis.hgetall(keys.key("items", task_id))
+        return {int(index): bytes(data) for index, data in raw.items()}
+
+    # owners: what moves a task
+
+    async def recover(self, task_id: str, owner: str, *, actor: str, recovery_id: str) -> tuple[str, bool]:
+        """paused -> recovering. Returns the recovery's id, and whether this call started it. Raises NotFound, Refused.
+        """
+        reply = await self._move("recover", task_id, owner, actor, recovery_id)
+        return reply[1].decode(), reply[0] == b"OK"
+
+    async def pause(self, task_id: str, owner: str, *, actor: str) -> State:
+        """Pause, or ask the worker to. Returns the state now. Raises NotFound, Refused."""
+        reply = await self._move("pause", task_id, owner, actor)
+        return State(reply[1].decode())
+
+    async def cancel(self, task_id: str, owner: str, *, actor: str) -> bool:
+        """Cancel. Returns False when it was cancelled before. Raises NotFound, Refused."""
+        reply = await self._move("cancel", task_id, owner, actor, self._keep, self._idem)
+        return bool(reply[0] == b"OK")
+
+    async def replay(self, task_id: str, owner: str, *, actor: str) -> int:
+        """failed -> recovering with fresh budgets. Returns the generation. Raises NotFound, Refused."""
+        return int((await self._move("replay", task_id, owner, actor))[1])
+
+    async def purge(self, task_id: str, owner: str, *, actor: str) -> list[str]:
+        """Remove a terminal task. Returns keys of objects to delete. Raises NotFound, Refused."""
+        return [raw.decode() for raw in (await self._move("purge", task_id, owner, actor))[1:]]
+
+    async def _move(self, op: str, task_id: str, owner: str, *args: str | int) -> list[bytes]:
+        if not keys.is_task_id(task_id):
+            raise NotFound(task_id)
+        reply: list[bytes] = await self.calls.call(op, keys.key("task", task_id), task_id, owner, *args)
+        if reply[0] == b"NONE":
+            raise NotFound(task_id)
+        if reply[0] == b"REFUSED":
+            state = reply[1].decode()
+            raise Refused(state, WHY.get((op, state)) or WHY.get((op, "*"), "").format(state=state))
+        return reply
+
+    # dead letters
+
+    async def dead_groups(self, owner: str, *, limit: int = 200) -> list[dict[str, Any]]:
+        """Failed tasks by kind and error, newest first: group, count, kind, error and up to three examples."""
+        with translated():
+            groups = await self.redis.zrevrange(keys.key("groups", owner), 0, limit - 1)
+            async with self.redis.pipeline(transaction=False) as pipe:
+                for group in groups:
+                    where = keys.key("group", owner, group.decode())
+                    pipe.zcard(where)
+                    pipe.zrevrange(where, 0, 2)
+                replies = await pipe.execute()
+        answer = []
+        for group, count, examples in zip(groups, replies[::2], replies[1::2], strict=True):
+            tasks = [t for t in await self._read([raw.decode() for raw in examples]) if t]
+            if count and tasks:
+                newest = tasks[0]
+                answer.append(
+                    {
+                        "group": group.decode(),
+                        "count": count,
+                        "kind": newest.kind,
+                        "error": newest.error,
+                        "last_failed_at": newest.view()["finished_at"],
+                        "examples": [t.id for t in tasks],
+                    }
+                )
+        return answer
+
+    async def dead_ids(self, owner: str, group: str | None = None, *, limit: int = 10_000) -> list[str]:
+        """Ids of failed tasks, of one group or all, newest first."""
+        where = keys.key("group", owner, group) if group else keys.key("list", "failed", owner)
+        with translated():
+            return [raw.decode() for raw in await self.redis.zrevrange(where, 0, limit - 1)]
+
+    async def read_many(self, ids: Sequence[str], owner: str) -> list[Task]:
+        """Those of `ids` that exist and belong to the owner."""
+        return [t for t in await self._read(ids) if t and t.owner == owner]
+
+    # the log
+
+    async def events(self, task_id: str, after: str, *, count: int) -> list[tuple[str, str, bytes]]:
+        """Up to `count` events behind the id `after`: (id, name, data). Entries that are not ours are left out."""
+        with translated():
+            raw = await self.redis.xrange(keys.key("ev", task_id), min=f"({after}", count=count)
+        return [
+            (entry_id.decode(), fields[b"e"].decode(), fields[b"d"])
+            for entry_id, fields in raw
+            if fields and b"e" in fields and b"d" in fields
+        ]
+
+    async def has_event(self, task_id: str, event_id: str) -> bool:
+        """Does the log know this id?"""
+        with translated():
+            return bool(await self.redis.xrange(keys.key("ev", task_id), event_id, event_id, count=1))
+
+    async def snapshot(self, task_id: str) -> Snapshot | None:
+        """The task's visible state at one moment, or None when there is no such task or its log is gone."""
+        reply = await self.calls.call("snapshot", keys.key("task", task_id), task_id)
+        if not reply or not reply[11]:
+            return None
+        (
+            state,
+            created,
+            epoch,
+            n,
+            length,
+            _bytes,
+            attempts,
+            reason,
+            progress,
+            text,
+            marks,
+            last,
+            ckpt,
+            retry,
+        ) = reply
+        cut = [(e.decode(), int(b), int(c)) for e, b, c in (mark.split(b" ") for mark in marks)]
+        fields = pairs(last[0][1])
+        saved = None
+        if all(value is not None for value in ckpt):
+            saved = (ckpt[0].decode(), int(ckpt[1]), int(ckpt[2]), float(ckpt[3]), int(ckpt[4]))
+        return Snapshot(
+            State(state.decode()),
+            EventId(int(created), 1),
+            EventId(int(epoch), int(n)),
+            int(attempts),
+            reason.decode(),
+            int(length),
+            progress.decode(),
+            text,
+            cut,
+            (last[0][0].decode(), fields["e"].decode(), fields["d"]),
+            saved,
+            int(retry or 0),
+        )
+
+    async def newest(self, ids: Sequence[str]) -> list[EventId | None]:
+        """Id of the newest event of each task: the hub's safety check for pushes that were lost."""
+        with translated():
+            async with self.redis.pipeline(transaction=False) as pipe:
+                for task_id in ids:
+                    pipe.hmget(keys.key("task", task_id), "epoch", "n")
+                replies = await pipe.execute()
+        return [EventId(int(epoch), int(n)) if epoch and n else None for epoch, n in replies]
+
+    # upkeep
+
+    async def reap(self, *, limit: int = 100) -> tuple[int, int]:
+        """One bounded step: (due tasks made ready, lost leases)."""
+        reply = await self.calls.call("reap", keys.key("leases"), self.settings.lease_ms, limit)
+        return int(reply[0]), int(reply[1])
+
+    async def sweep(self, *, limit: int = 100) -> tuple[int, list[str]]:
+        """One bounded step of retention: how many tasks, and keys of objects to delete."""
+        more = max(0, int((self.settings.record_s - self.settings.result_s) * 1000))
+        reply = await self.calls.call("sweep", keys.key("done"), limit, more)
+        return int(reply[0]), [raw.decode() for raw in reply[1:]]
+
+    async def take(self, bucket: str, *, per_minute: int, amount: int = 1) -> float:
+        """Take from a token bucket. Returns 0, or the seconds to wait before trying again."""
+        wait = await self.calls.call("take", keys.key("bucket", bucket), per_minute, per_minute, amount)
+        return int(wait) / 1000
+
+    async def time_ms(self) -> int:
+        """Redis' clock."""
+        with translated():
+            now = await self.redis.time()
+        return int(now[0]) * 1000 + int(now[1]) // 1000
+
+
+WHY: dict[tuple[str, str], str] = {
+    ("recover", "completed"): "The task is completed; there is nothing to recover.",
+    ("recover", "failed"): "The task has failed for good; replay it from the dead letters instead.",
+    ("recover", "cancelled"): "The task was cancelled.",
+    ("recover", "processing"): "The task is running and was never paused.",
+    ("recover", "pending"): "The task has not started yet; it will be run as soon as a worker is free.",
+    (
+        "recover",
+        "recovering",
+    ): "The task continues by itself as soon as a worker is free, or at its retry time.",
+    ("pause", "*"): "A task that is {state} cannot be paused.",
+    ("cancel", "*"): "The task is {state} already.",
+    ("replay", "*"): "Only failed tasks can be replayed; this one is {state}.",
+    ("purge", "*"): "Only a task that has ended can be deleted; this one is {state}. Cancel it first.",
+}
