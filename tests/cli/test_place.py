@@ -34,9 +34,7 @@ lock = Lock.take(pathlib.Path({str(tmp_path)!r}))
 child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], pass_fds=(lock.fd,), stdin=0)
 print(child.pid, flush=True)
 """
-    dead = subprocess.Popen(
-        [sys.executable, "-c", holder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    dead = subprocess.Popen([sys.executable, "-c", holder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert dead.stdin is not None
     assert dead.stdout is not None
     assert dead.stdout.readline().strip().isdigit()

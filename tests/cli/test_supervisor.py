@@ -90,9 +90,7 @@ async def test_what_dies_is_back_again_and_again(diary: Path, output: Output) ->
     assert output.path.read_text().count("was killed; starting it again") == 3
 
 
-async def test_a_part_that_cannot_start_ends_everything_and_its_words_are_shown(
-    diary: Path, output: Output
-) -> None:
+async def test_a_part_that_cannot_start_ends_everything_and_its_words_are_shown(diary: Path, output: Output) -> None:
     async def never() -> bool:
         return False
 

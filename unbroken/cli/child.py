@@ -58,9 +58,7 @@ class Child:
             if self._life is not None and self._life.done():
                 raise CannotStart(self._last_words(f"{self.part.name} did not start"))
             if time.monotonic() > deadline:
-                raise CannotStart(
-                    self._last_words(f"{self.part.name} was not ready in {self.part.patience_s:g} s")
-                )
+                raise CannotStart(self._last_words(f"{self.part.name} was not ready in {self.part.patience_s:g} s"))
             await asyncio.sleep(0.03)
         self.was_ready = True
 

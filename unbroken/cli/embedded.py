@@ -50,9 +50,7 @@ def binary() -> Path:
             "install it, or name a Redis with --redis-url"
         ) from None
     except Exception as error:
-        raise CannotStart(
-            f"no embedded database for this machine: {error}; name one with --redis-url"
-        ) from None
+        raise CannotStart(f"no embedded database for this machine: {error}; name one with --redis-url") from None
 
 
 def _socket(folder: Path) -> Path:

@@ -139,9 +139,7 @@ def choose_port(host: str, port: int) -> int:
 
 def _why_not(host: str, port: int, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
-        return (
-            f"port {port} on {host} is in use; stop what uses it, or choose another with --port (0 finds one)"
-        )
+        return f"port {port} on {host} is in use; stop what uses it, or choose another with --port (0 finds one)"
     if error.errno == errno.EACCES:
         return f"not allowed to listen on port {port}; choose one above 1023 with --port"
     return f"cannot listen on {host} port {port}: {error.strerror}"

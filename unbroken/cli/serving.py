@@ -35,9 +35,7 @@ def up(
     host: Host = None,
     port: Port = None,
     data_dir: DataDir = None,
-    workers: Annotated[
-        int, typer.Option(min=1, max=256, envvar="UNBROKEN_WORKERS", help="Worker processes.")
-    ] = 2,
+    workers: Annotated[int, typer.Option(min=1, max=256, envvar="UNBROKEN_WORKERS", help="Worker processes.")] = 2,
     concurrency: Concurrency = None,
     backend: Backend = None,
     backend_url: BackendUrl = None,
@@ -78,9 +76,7 @@ def server(
     """Run the HTTP server only."""
     from unbroken.server.main import serve
 
-    settings = load(
-        host=host, port=port, data_dir=data_dir, redis_url=redis_url, insecure=insecure, force=force
-    )
+    settings = load(host=host, port=port, data_dir=data_dir, redis_url=redis_url, insecure=insecure, force=force)
     serve(with_redis(settings))
 
 
