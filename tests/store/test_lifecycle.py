@@ -204,14 +204,15 @@ async def test_high_goes_first_and_low_is_not_starved(timed: Desk) -> None:
 
 async def test_nothing_is_left_after_retention(timed: Desk) -> None:
     """G17: every key is gone, or has a lifetime."""
-    ends = [await timed.submit(idempotency_key=f"k{i}") for i in range(3)]
+    ids = {(await timed.submit(idempotency_key=f"k{i}")).id for i in range(3)}
     held = await timed.claim()
     await timed.write(held.lease, "x" * 20_000, at=0, batch=1)
     await timed.save(held.lease, {"a": 1}, seq=1, offset=20_000)
     await timed.complete(held.lease, "x" * 20_000)
-    held = await timed.claim()
-    await timed.fail(held.lease, retryable=False)
-    await timed.store.cancel(ends[2].id, OWNER, actor="a")
+    other = await timed.claim()
+    await timed.fail(other.lease, retryable=False)
+    (third,) = ids - {held.lease.task_id, other.lease.task_id}
+    await timed.store.cancel(third, OWNER, actor="a")
     for days in (8, 31):
         now = int(await timed.redis.get("ub:{s0}:clock"))
         await timed.set_time(now + days * 86_400_000)

@@ -234,8 +234,7 @@ class Store:
     # owners: what moves a task
 
     async def recover(self, task_id: str, owner: str, *, actor: str, recovery_id: str) -> tuple[str, bool]:
-        """paused -> recovering. Returns the recovery's id, and whether this call started it. Raises NotFound, Refused.
-        """
+        """paused -> recovering. Returns its id, and whether this call started it. Raises NotFound, Refused."""
         reply = await self._move("recover", task_id, owner, actor, recovery_id)
         return reply[1].decode(), reply[0] == b"OK"
 

@@ -21,9 +21,9 @@ if mine[1] then -- the same call again, its first answer was lost
   return mine[1] == owner and {'OK', mine[2]} or {'CONFLICT'}
 end
 
-local enqueued = math.max(NOW, due)
+local enqueued = math.max(NOW_US, due * 1000) -- microseconds, so that tasks of one millisecond keep their order
 local t = {id = id, owner = owner, state = 'pending', reason = '', epoch = int(NOW), n = 0, first = 1, frames = {},
-  attempts = '0', created_us = int(NOW_US), score = int(enqueued - head)}
+  attempts = '0', created_us = int(NOW_US), score = int(enqueued - head * 1000)}
 redis.call('HSET', KEYS[1], 'owner', owner, 'state', 'pending', 'reason', '', 'epoch', t.epoch, 'n', 0, 'lease', '',
   'worker', '', 'left', '', 'wish', '', 'batch', 0, 'attempts', 0, 'errors', 0, 'crashes', 0, 'losses', 0,
   'interruptions', 0, 'generation', 1, 'length', 0, 'bytes', 0, 'done', 0, 'progress', 0, 'fresh', 0,

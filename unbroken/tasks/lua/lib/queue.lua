@@ -1,6 +1,6 @@
 -- Where a live task stands: exactly one of ready, delayed, leases, paused.
 --
--- ready              zset  id -> enqueue ms less the head start of its priority
+-- ready              zset  id -> enqueue time less the head start of its priority, microseconds
 -- ready:<owner>      zset  the same for one owner
 -- turns              zset  owner -> microseconds of its last turn; owners take turns, so nobody's crowd delays another
 -- delayed            zset  id -> due ms
