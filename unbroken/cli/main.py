@@ -10,7 +10,7 @@ from typing import Any
 
 import typer
 
-from unbroken.cli import serving
+from unbroken.cli import operating, serving, submitting, tasking
 from unbroken.tasks.errors import UnbrokenError
 from unbroken.tasks.settings import BadSetting
 
@@ -25,7 +25,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-serving.register(app)
+for part in (serving, submitting, tasking, operating):
+    part.register(app)
 
 
 def run(arguments: list[str] | None = None) -> int:

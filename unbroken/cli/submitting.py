@@ -1,0 +1,111 @@
+"""`unbroken submit`: from the command line to a task."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from unbroken.cli import show
+from unbroken.cli.client import Client
+from unbroken.cli.inputs import BadInput, build
+from unbroken.cli.tasking import Json, Url, Wait, follow
+
+Prompt = Annotated[str | None, typer.Argument(help="The prompt; for a batch, the instruction.")]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Stay and show the text.")]
+Kind = Annotated[str, typer.Option(help="text, batch, chain, or a kind of your own.")]
+File = Annotated[str | None, typer.Option("--file", "-f", help="Prompt, items or steps from a file; - is stdin.")]
+Priority = Annotated[str | None, typer.Option(help="high, normal or low.")]
+Topic = Annotated[str | None, typer.Option(help="What it is about; to find it again.")]
+Sender = Annotated[str | None, typer.Option(help="Who sends it; to find it again.")]
+Recovery = Annotated[str | None, typer.Option(help="When a worker is lost: auto continues, manual pauses.")]
+MaxTokens = Annotated[int | None, typer.Option(help="Length of the answer at most.")]
+Temperature = Annotated[float | None, typer.Option(help="0 is the most likely text.")]
+Seed = Annotated[int | None, typer.Option(help="Same seed, same text.")]
+System = Annotated[str | None, typer.Option(help="System message.")]
+Model = Annotated[str | None, typer.Option(help="Model name.")]
+Timeout = Annotated[float | None, typer.Option(help="Seconds of work at most.")]
+RunAt = Annotated[str | None, typer.Option(help="Not before, such as 2026-01-31T18:00:00Z.")]
+More = Annotated[str | None, typer.Option("--input", help="More input fields, as JSON.")]
+Key = Annotated[str | None, typer.Option("--idempotency-key", help="The same key makes the same task, once.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("submit")(submit)
+
+
+def submit(
+    prompt: Prompt = None,
+    watch: Watch = False,
+    kind: Kind = "text",
+    file: File = None,
+    priority: Priority = None,
+    topic: Topic = None,
+    sender: Sender = None,
+    recovery: Recovery = None,
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = None,
+    seed: Seed = None,
+    system: System = None,
+    model: Model = None,
+    timeout: Timeout = None,
+    run_at: RunAt = None,
+    more: More = None,
+    key: Key = None,
+    wait: Wait = False,
+    as_json: Json = False,
+    url: Url = None,
+) -> int:
+    """Give a task. Prints its id; with --watch the text, as it comes."""
+    sampling: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed}
+    sampling |= {"system": system, "model": model}
+    options: dict[str, Any] = {"priority": priority, "topic": topic, "sender": sender}
+    options |= {"recovery": recovery, "timeout_s": timeout, "run_at": run_at}
+    try:
+        made = build(kind, prompt, _read(file), {**_json_object(more), **_given(sampling)})
+    except BadInput as error:
+        raise typer.BadParameter(str(error)) from None
+    with Client(url) as client:
+        task = client.submit({"kind": kind, "input": made, **_given(options)}, key)
+        if watch:
+            return follow(client, task["task_id"], kind, wait=wait, as_json=as_json)
+    if as_json:
+        show.as_json(task)
+        return 0
+    print(task["task_id"])
+    if sys.stdout.isatty():
+        show.tell(f"watch it with: unbroken watch {task['task_id']}")
+    return 0
+
+
+def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _json_object(raw: str | None) -> dict[str, Any]:
+    if raw is None:
+        return {}
+    try:
+        value = json.loads(raw)
+    except ValueError as error:
+        raise typer.BadParameter(f"--input is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise typer.BadParameter("--input must be a JSON object")
+    return value
+
+
+def _read(file: str | None) -> str | None:
+    if file is None:
+        return None
+    try:
+        raw = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        return raw.decode("utf-8")
+    except OSError as error:
+        raise typer.BadParameter(f"cannot read {file}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise typer.BadParameter(f"{file} is not UTF-8 text") from None
