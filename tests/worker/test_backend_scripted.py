@@ -83,9 +83,7 @@ async def test_without_a_script_the_ordinary_settings_decide() -> None:
     assert (await collect(ScriptedBackend(), script(tokens=0))).pieces == []
 
 
-@pytest.mark.parametrize(
-    ("fail", "error"), [("transient", Transient), ("permanent", Permanent), (None, Transient)]
-)
+@pytest.mark.parametrize(("fail", "error"), [("transient", Transient), ("permanent", Permanent), (None, Transient)])
 @pytest.mark.parametrize("at", [0, 20, 40])
 async def test_fails_before_the_token_and_only_as_often_as_asked(
     fail: str | None, error: type[Exception], at: int

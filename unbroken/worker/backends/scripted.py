@@ -112,9 +112,7 @@ class ScriptedBackend:
     async def close(self) -> None:
         """Nothing to release."""
 
-    async def generate(
-        self, ask: Generation, prefix: Prefix, call: Call
-    ) -> AsyncGenerator[Piece | Rewind, None]:
+    async def generate(self, ask: Generation, prefix: Prefix, call: Call) -> AsyncGenerator[Piece | Rewind, None]:
         """Yield one piece per token, each with `tokens=(k,)`.
 
         Raises Transient or Permanent, hangs, or kills its own process, where the script says so. A prefix
