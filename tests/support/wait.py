@@ -6,23 +6,27 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from inspect import isawaitable
-from typing import TypeVar
+from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
 
 PATIENCE_S = 20.0  # a safety limit, not a promise: a loaded two-core machine is slow
 
 
+@overload
 async def until(
-    condition: Callable[[], T | Awaitable[T]], what: str, *, within: float = PATIENCE_S, every: float = 0.02
-) -> T:
+    condition: Callable[[], Awaitable[T | None]], what: str, *, within: float = ..., every: float = ...
+) -> T: ...
+@overload
+async def until(condition: Callable[[], T | None], what: str, *, within: float = ..., every: float = ...) -> T: ...
+async def until(condition: Callable[[], Any], what: str, *, within: float = PATIENCE_S, every: float = 0.02) -> Any:
     """Ask `condition` (plain or async) again and again until it gives something true; returns that.
 
     Raises TimeoutError naming `what` and the last answer after `within` seconds."""
     deadline = time.monotonic() + within
     while True:
         answer = condition()
-        value: T = await answer if isawaitable(answer) else answer
+        value = await answer if isawaitable(answer) else answer
         if value:
             return value
         if time.monotonic() > deadline:
@@ -30,9 +34,7 @@ async def until(
         await asyncio.sleep(every)
 
 
-def until_sync(
-    condition: Callable[[], T], what: str, *, within: float = PATIENCE_S, every: float = 0.02
-) -> T:
+def until_sync(condition: Callable[[], T], what: str, *, within: float = PATIENCE_S, every: float = 0.02) -> T:
     """`until` for code without an event loop."""
     deadline = time.monotonic() + within
     while not (value := condition()):
