@@ -72,7 +72,7 @@ class Child:
             return False
 
     def _last_words(self, what: str) -> str:
-        said = "\n".join(f"  {line}" for line in self.tail)
+        said = "\n".join(f"  {line}" for line in dict.fromkeys(self.tail))
         return f"{what}" + (f"; it said:\n{said}" if said else f" (see {self.output.path})")
 
     async def _spawn(self) -> asyncio.subprocess.Process:
@@ -101,8 +101,8 @@ class Child:
                 self.output.say(f"{words}; starting it again in {pause:.1f} s")
             else:
                 self.output.line_of_supervisor(f"{words} before it was ready")
-                if deaths.in_a_row >= 3:
-                    return  # it never worked: `until_ready` tells why
+                if code > 0 or deaths.in_a_row >= 3:
+                    return  # it gave up by itself, or never works: `until_ready` tells why
             self.process = await self._again(pause, deaths)
 
     async def _again(self, pause: float, deaths: Deaths) -> asyncio.subprocess.Process | None:

@@ -19,6 +19,8 @@ LINE_MAX = 4_000  # characters; longer lines are cut
 _IMPORTANT = re.compile(r"\b(WARN|WARNING|ERROR|CRITICAL|FATAL|Traceback)\b|\"level\": ?\"(warning|error|critical)\"")
 # Valkey marks its warnings with a hash between the time and the text.
 _VALKEY_WARNING = re.compile(r"^\d+:[A-Z] .* # ")
+# Advice for dedicated machines, and its farewell: for the file only.
+_VALKEY_CHATTER = re.compile(r"overcommit|somaxconn|Transparent Huge|maximum open files|bye bye")
 # What parts print may hold anything, a terminal must not obey it.
 _CONTROL = {c: f"\\x{c:02x}" for c in [*range(0x20), *range(0x7F, 0xA0)] if c != 0x09}
 
@@ -31,7 +33,9 @@ def harmless(line: str) -> str:
 
 def important(line: str) -> bool:
     """Whether a person at the terminal should see it."""
-    return bool(_IMPORTANT.search(line) or _VALKEY_WARNING.match(line))
+    if _VALKEY_WARNING.match(line):
+        return not _VALKEY_CHATTER.search(line)
+    return bool(_IMPORTANT.search(line))
 
 
 class Output:

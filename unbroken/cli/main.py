@@ -10,7 +10,6 @@ from typing import Any
 
 import typer
 
-from unbroken.cli import operating, serving, submitting, tasking
 from unbroken.tasks.errors import UnbrokenError
 from unbroken.tasks.settings import BadSetting
 
@@ -18,20 +17,41 @@ from unbroken.tasks.settings import BadSetting
 # needs the package in others; either way this is where the class is found.
 ClickException: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
-app = typer.Typer(
-    name="unbroken",
-    help="Long AI generations that survive everything between the model and the reader.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-for part in (serving, submitting, tasking, operating):
-    part.register(app)
+# Commands that run parts are started often and want to be quick: a killed worker should be missed for less than a
+# second. They do without the libraries that the others need.
+QUICK = {"up", "server", "worker"}
+
+
+def make_app(first: str = "") -> typer.Typer:
+    """The commands; only those that run parts when `first` is one of them."""
+    app = typer.Typer(
+        name="unbroken",
+        help="Long AI generations that survive everything between the model and the reader.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+
+    @app.callback()
+    def _() -> None:
+        """Long AI generations that survive everything between the model and the reader."""
+
+    from unbroken.cli import serving
+
+    serving.register(app)
+    if first not in QUICK:
+        from unbroken.cli import admin, operating, submitting, tasking
+
+        for part in (submitting, tasking, operating, admin):
+            part.register(app)
+    return app
 
 
 def run(arguments: list[str] | None = None) -> int:
     """Entry point of the script. Returns the exit code."""
+    arguments = sys.argv[1:] if arguments is None else arguments
     try:
+        app = make_app(arguments[0] if arguments else "")
         code = app(args=arguments, prog_name="unbroken", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0

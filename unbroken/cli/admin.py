@@ -1,0 +1,181 @@
+"""Commands on the server's own machine, which talk to the store directly: audit, doctor."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from unbroken.cli import parts, place, show
+from unbroken.cli.serving import DataDir, RedisUrl, with_redis
+from unbroken.cli.tasking import Json
+from unbroken.tasks.errors import StoreUnavailable
+from unbroken.tasks.settings import Settings, load
+
+if TYPE_CHECKING:
+    from unbroken.tasks.store import Store
+
+SCAN_PAGE = 1_000  # audit entries read in one call
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("audit")(audit)
+    app.command("doctor")(doctor)
+
+
+@asynccontextmanager
+async def store_of(settings: Settings) -> AsyncIterator[Store]:
+    """A store for one command."""
+    from unbroken.tasks.store import open_store
+
+    store = open_store(settings, name="unbroken-cli")
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def audit(
+    task: Annotated[str | None, typer.Option(help="Only of this task.")] = None,
+    owner: Annotated[str | None, typer.Option(help="Only of this owner's tasks.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many, newest last.")] = 50,
+    data_dir: DataDir = None,
+    redis_url: RedisUrl = None,
+    as_json: Json = False,
+) -> None:
+    """Show who did what to which task, and when."""
+    settings = with_redis(load(data_dir=data_dir, redis_url=redis_url))
+    entries = asyncio.run(_entries(settings, task, owner, limit))
+    if as_json:
+        show.as_json(entries)
+        return
+    columns = ("at", "task", "owner", "actor", "op", "from", "to", "reason")
+    show.table(columns, [[entry.get(name) or "-" for name in columns] for entry in entries])
+
+
+async def _entries(settings: Settings, task: str | None, owner: str | None, limit: int) -> list[dict[str, str]]:
+    from unbroken.tasks import keys
+    from unbroken.tasks.connection import translated
+
+    wanted = {name: value for name, value in (("task", task), ("owner", owner)) if value is not None}
+    found: list[dict[str, str]] = []
+    newest = "+"
+    async with store_of(settings) as store:
+        while len(found) < limit:
+            with translated():
+                page = await store.redis.xrevrange(keys.key("audit"), newest, "-", count=SCAN_PAGE)
+            for entry_id, fields in page:
+                entry = {name.decode(): value.decode("utf-8", "replace") for name, value in fields.items()}
+                entry["at"] = _time(entry.get("at", ""))
+                if all(entry.get(name) == value for name, value in wanted.items()):
+                    found.append(entry)
+                newest = f"({entry_id.decode()}"
+            if len(page) < SCAN_PAGE:
+                break
+    return list(reversed(found[:limit]))
+
+
+def _time(ms: str) -> str:
+    if not ms.isdigit():
+        return ms
+    return datetime.fromtimestamp(int(ms) / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at. level: ok, note (works, but could be better) or bad."""
+
+    level: str
+    what: str
+    says: str
+
+
+def doctor(
+    repair: Annotated[bool, typer.Option("--repair", help="Make indexes agree with the records.")] = False,
+    data_dir: DataDir = None,
+    redis_url: RedisUrl = None,
+    as_json: Json = False,
+) -> int:
+    """Check the set-up and recount everything that is stored. Exit code 1 when something is wrong."""
+    settings = with_redis(load(data_dir=data_dir, redis_url=redis_url))
+    findings = [*_machine(settings), *asyncio.run(_redis(settings, repair))]
+    if as_json:
+        show.as_json([{"level": f.level, "what": f.what, "says": f.says} for f in findings])
+    else:
+        show.table(("", "what", ""), [(f.level, f.what, f.says) for f in findings])
+    return int(any(finding.level == "bad" for finding in findings))
+
+
+def _machine(settings: Settings) -> list[Finding]:
+    folder = Path(settings.data_dir).expanduser().resolve()
+    findings = []
+    if folder.exists():
+        free = shutil.disk_usage(folder).free
+        level = "ok" if free > 1 << 30 and os.access(folder, os.W_OK) else "bad"
+        findings.append(Finding(level, "data folder", f"{folder}, {free / (1 << 30):.1f} GiB free"))
+        at = place.running(folder).get("url")
+        findings.append(Finding("ok", "unbroken up", f"running at {at}" if at else "not running here"))
+    else:
+        findings.append(Finding("note", "data folder", f"{folder} does not exist yet"))
+    if settings.backend == "local":
+        problem = parts.local_model_problem(settings)
+        findings.append(Finding("bad" if problem else "ok", "local model", problem or "installed"))
+    return findings
+
+
+async def _redis(settings: Settings, repair: bool) -> list[Finding]:
+    from unbroken.cli.up import without_password
+    from unbroken.tasks.audit import recount
+
+    where = without_password(settings.redis_url)
+    async with store_of(settings) as store:
+        try:
+            info = await _info(store)
+            counted = await recount(store, repair=repair)
+        except StoreUnavailable as error:
+            return [Finding("bad", "redis", f"{where}: {error}")]
+    findings = [Finding("ok", "redis", f"{where}, {info['version']}"), *_policies(info)]
+    if counted.differences:
+        done = "repaired" if repair else "run again with --repair"
+        findings += [Finding("note" if repair else "bad", "recount", line) for line in counted.differences[:50]]
+        findings.append(Finding("note", "recount", f"{len(counted.differences)} differences; {done}"))
+    else:
+        findings.append(Finding("ok", "recount", f"{counted.tasks} tasks, 0 differences"))
+    return findings
+
+
+async def _info(store: Store) -> dict[str, Any]:
+    from unbroken.tasks.connection import translated
+
+    with translated():
+        info = await store.redis.info()
+    name = info.get("server_name", "redis")
+    return {
+        "version": f"{name} {info.get('valkey_version') or info.get('redis_version')}",
+        "policy": info.get("maxmemory_policy"),
+        "maxmemory": int(info.get("maxmemory", 0)),
+        "aof": int(info.get("aof_enabled", 0)),
+        "aof_ok": info.get("aof_last_write_status", "ok"),
+    }
+
+
+def _policies(info: dict[str, Any]) -> list[Finding]:
+    policy = str(info["policy"])
+    evicts = Finding("ok", "eviction", policy)
+    if policy != "noeviction":
+        evicts = Finding("bad", "eviction", f"maxmemory-policy is {policy}: keys may vanish; use noeviction")
+    aof = Finding("ok", "durability", "append-only file is on")
+    if not info["aof"]:
+        aof = Finding("note", "durability", "append-only file is off: a crash of Redis loses what is stored")
+    elif info["aof_ok"] != "ok":
+        aof = Finding("bad", "durability", "the last write to the append-only file failed")
+    return [evicts, aof]
