@@ -82,6 +82,11 @@ export class Link {
     return this.#cursor;
   }
 
+  /** Whether what comes just now is the past, sent again. */
+  get replaying() {
+    return this.#replay !== null;
+  }
+
   /** Begins, or begins again after the end. @param {string} [cursor] "" = from the start */
   start(cursor = this.#cursor) {
     if (this.#running) return;

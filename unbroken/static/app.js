@@ -1,0 +1,93 @@
+// @ts-check
+/** The page: what is shown where, and who is signed in. */
+
+import { getSession, onSignInNeeded, signOut } from "./api.js";
+import { Compose } from "./compose.js";
+import { DeadLetters } from "./deadletters.js";
+import { fill, h } from "./dom.js";
+import { resume } from "./feed.js";
+import { Inbox } from "./inbox.js";
+import { listen } from "./router.js";
+import { signInForm } from "./signin.js";
+import { TaskPage } from "./task.js";
+
+const main = /** @type {HTMLElement} */ (document.querySelector("main"));
+const side = /** @type {HTMLElement} */ (document.getElementById("side"));
+const who = /** @type {HTMLElement} */ (document.getElementById("who"));
+
+/** @type {Inbox | null} */ let inbox = null;
+/** @type {{element: HTMLElement, close: () => void} | null} */ let page = null;
+/** @type {import("./router.js").Route} */ let route = { name: "inbox", id: null };
+let signedOut = false;
+
+/** @param {import("./router.js").Route} next */
+function show(next) {
+  const sameTask = page instanceof TaskPage && next.name === "task" && route.name === "task" && next.id === route.id;
+  route = next;
+  document.body.dataset.route = next.name;
+  for (const link of document.querySelectorAll("nav a")) {
+    const current = link.getAttribute("href") === `#/${next.name === "dead-letters" ? "dead-letters" : ""}`;
+    current ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current");
+  }
+  if (signedOut || sameTask) return;
+  page?.close();
+  page = pageFor(next);
+  fill(main, page.element);
+  main.scrollTop = 0;
+  inbox?.select(next.name === "task" ? next.id : null);
+  document.title = next.name === "dead-letters" ? "Dead letters · Unbroken" : "Unbroken";
+  void inbox?.refresh();
+}
+
+/** @param {import("./router.js").Route} next */
+function pageFor({ name, id }) {
+  if (name === "task" && id !== null) return new TaskPage(id);
+  if (name === "dead-letters") return new DeadLetters(id);
+  return new Compose();
+}
+
+function askToSignIn() {
+  if (signedOut) return;
+  signedOut = true;
+  page?.close();
+  page = null;
+  inbox = null;
+  document.body.classList.add("signed-out");
+  fill(side);
+  fill(who);
+  fill(main, signInForm(() => void enter()));
+}
+
+/** @param {{owner: string | null, keys_required: boolean}} session */
+function greet({ owner, keys_required: keys }) {
+  if (!keys) return fill(who);
+  const leave = async () => {
+    await signOut().catch(() => {});
+    askToSignIn();
+    resume(); // the shared connection meets its 401 now, and so do the other tabs
+  };
+  return fill(who, h("span", { class: "owner", dir: "auto" }, owner ?? ""), h("button", { type: "button", class: "quiet small", onclick: () => void leave() }, "Sign out"));
+}
+
+async function enter() {
+  const session = await getSession().catch((error) => (error.problem?.status === 401 ? { owner: null, keys_required: true } : null));
+  if (session?.keys_required && !session.owner) return askToSignIn();
+  signedOut = false;
+  document.body.classList.remove("signed-out");
+  if (session) greet(session);
+  inbox = new Inbox();
+  fill(side, inbox.element);
+  resume();
+  show(route);
+  return undefined;
+}
+
+onSignInNeeded.add(askToSignIn);
+document.getElementById("skip")?.addEventListener("click", (event) => {
+  event.preventDefault();
+  const target = main.querySelector("h1, textarea");
+  if (target instanceof HTMLElement) target.focus();
+});
+signedOut = true; // nothing is shown before it is known who is there
+listen(show);
+void enter();

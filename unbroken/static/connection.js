@@ -1,0 +1,38 @@
+// @ts-check
+/** The state of this page's connection, honestly, and the button that drops it. */
+
+import { announce, h, icon, say } from "./dom.js";
+import { connectionWords, plural } from "./format.js";
+import { drop } from "./feed.js";
+
+export class Connection {
+  #words = h("span", { class: "words" }, "Connecting");
+  #count = h("span", { class: "count" });
+  #pill = h("span", { class: "pill connecting" }, h("span", { class: "dot", "aria-hidden": "true" }), this.#words);
+  #button = h("button", {
+    type: "button", class: "quiet small", onclick: () => drop(),
+    title: "Cuts this page's connection on purpose. It comes back by itself, and nothing is lost or shown twice.",
+  }, icon("cut"), "Drop my connection");
+  element = h("div", { class: "connection" }, this.#pill, this.#count, this.#button);
+  /** @type {import("./stream.js").LinkStatus | null} */ #status = null;
+
+  /** @param {import("./stream.js").LinkStatus} status @param {boolean} complete the task has ended, all of it is here */
+  update(status, complete) {
+    const before = this.#status?.phase;
+    this.#status = complete ? { ...status, phase: "ended", error: null } : status;
+    const { phase } = this.#status;
+    this.#pill.className = `pill ${phase}${this.#status.error ? " bad" : ""}`;
+    this.#button.hidden = phase === "ended" || phase === "idle";
+    this.#button.toggleAttribute("disabled", phase !== "live" && phase !== "caught-up");
+    const { reconnects, replayed } = status;
+    say(this.#count, reconnects === 0 ? "" : `${plural(reconnects, "reconnect")}, ${plural(replayed, "event")} replayed`);
+    this.tick();
+    if (before !== phase && (phase === "offline" || phase === "reconnecting")) announce("The connection was lost. It comes back by itself.");
+    if ((before === "offline" || before === "reconnecting") && (phase === "live" || phase === "caught-up")) announce("Connected again.");
+  }
+
+  /** Counts down. */
+  tick() {
+    if (this.#status) say(this.#words, connectionWords(this.#status));
+  }
+}

@@ -1,0 +1,76 @@
+// @ts-check
+/**
+ * Building elements without ever parsing text as HTML: whatever comes from a task, a sender or an error is text.
+ *
+ * @typedef {Node | string | number | null | undefined | false} Child
+ */
+
+/**
+ * `h("button", {class: "quiet", onclick: save, disabled: true}, "Save")`. Functions are listeners, true/false set or
+ * leave out an attribute, everything else is an attribute. Styles go through CSSOM, since the page's
+ * Content-Security-Policy forbids style attributes.
+ * @param {string} tag
+ * @param {Record<string, any>} [attributes]
+ * @param {...(Child | Child[])} children
+ * @returns {HTMLElement}
+ */
+export function h(tag, attributes = {}, ...children) {
+  return /** @type {HTMLElement} */ (dress(document.createElement(tag), attributes, children));
+}
+
+/** The same for SVG. @param {string} tag @param {Record<string, any>} [attributes]
+ * @param {...(Child | Child[])} children @returns {SVGElement} */
+export function svg(tag, attributes = {}, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  return /** @type {SVGElement} */ (dress(element, attributes, children));
+}
+
+/** @param {Element} element @param {Record<string, any>} attributes @param {(Child | Child[])[]} children */
+function dress(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (typeof value === "function") element.addEventListener(name.replace(/^on/, ""), value);
+    else element.setAttribute(name, value === true ? "" : String(value));
+  }
+  element.append(...kept(children));
+  return element;
+}
+
+/** @param {(Child | Child[])[]} children @returns {(Node | string)[]} */
+function kept(children) {
+  return children.flat().flatMap((child) => {
+    if (child === null || child === undefined || child === false) return [];
+    return [typeof child === "number" ? String(child) : child];
+  });
+}
+
+/** Puts other children in. @param {Element} element @param {...(Child | Child[])} children */
+export function fill(element, ...children) {
+  element.replaceChildren(...kept(children));
+}
+
+/** Sets text only when it differs: screen readers and selections are not disturbed for nothing.
+ * @param {Node} node @param {string} text */
+export function say(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+/** @param {string} name a drawing of `icons.svg` */
+export function icon(name) {
+  const use = svg("use", { href: `/static/icons.svg#${name}` });
+  return svg("svg", { class: "icon", "aria-hidden": "true", viewBox: "0 0 20 20" }, use);
+}
+
+/** One announcement for screen readers: states and results, never the text as it comes. @param {string} text */
+export function announce(text) {
+  const region = document.getElementById("announcer");
+  if (region) say(region, text);
+}
+
+/** A short message at the bottom. @param {string} text @param {"info" | "bad"} [tone] */
+export function toast(text, tone = "info") {
+  const place = document.getElementById("toasts");
+  const note = h("p", { class: `toast ${tone}`, role: tone === "bad" ? "alert" : "status" }, text);
+  place?.append(note);
+  setTimeout(() => note.remove(), tone === "bad" ? 9_000 : 4_000);
+}

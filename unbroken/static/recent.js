@@ -1,0 +1,58 @@
+// @ts-check
+/**
+ * What this browser remembers: the tasks it has seen, with a title (a task object never holds its input's text), and
+ * a few choices. Text and cursors need not be kept, since replay is exact. Works without storage, too.
+ *
+ * @typedef {{id: string, title: string, steps?: string[], seen: number}} Remembered
+ */
+
+const KEY = "unbroken.recent";
+const MOST = 100;
+
+/** @param {string} key @param {any} otherwise */
+export function recall(key, otherwise) {
+  try {
+    const kept = localStorage.getItem(key);
+    return kept === null ? otherwise : JSON.parse(kept);
+  } catch {
+    return otherwise;
+  }
+}
+
+/** @param {string} key @param {unknown} value */
+export function keep(key, value) {
+  try {
+    localStorage.setItem(key, JSON.stringify(value));
+  } catch {
+    // private mode or a full store: the page works without
+  }
+}
+
+/** @returns {Remembered[]} newest first */
+export function recentTasks() {
+  const list = recall(KEY, []);
+  return Array.isArray(list) ? list.filter((entry) => typeof entry?.id === "string") : [];
+}
+
+/** @param {string} id @param {{title?: string, steps?: string[]}} [more] */
+export function remember(id, more = {}) {
+  const list = recentTasks();
+  const before = list.find((entry) => entry.id === id);
+  const entry = { title: "", ...before, ...more, id, seen: Date.now() };
+  keep(KEY, [entry, ...list.filter((other) => other.id !== id)].slice(0, MOST));
+}
+
+/** @param {string} id */
+export function forget(id) {
+  keep(KEY, recentTasks().filter((entry) => entry.id !== id));
+}
+
+/** @param {string} id @returns {Remembered | null} */
+export function remembered(id) {
+  return recentTasks().find((entry) => entry.id === id) ?? null;
+}
+
+/** What to call a task. @param {Record<string, any>} task */
+export function titleOf(task) {
+  return remembered(task.task_id)?.title || task.topic || `${task.kind ?? "task"} ${String(task.task_id).slice(-6)}`;
+}

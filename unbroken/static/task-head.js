@@ -1,0 +1,161 @@
+// @ts-check
+/** The top of a task: what it is, how far it is, what can be done with it. */
+
+import { act, deleteTask, newKey, replay } from "./api.js";
+import { announce, fill, h, icon, say, toast } from "./dom.js";
+import { resume } from "./feed.js";
+import { age, count, duration, kindWord, percent, reasonWords, stateWord } from "./format.js";
+import { forget, titleOf } from "./recent.js";
+import { ApiError, TERMINAL } from "./stream.js";
+
+/** @typedef {import("./stream.js").TaskView} TaskView */
+/** @typedef {import("./api.js").Task} Task */
+
+export class TaskHead {
+  #title = h("h1", { dir: "auto", tabindex: "-1" });
+  #state = h("span", { class: "badge" });
+  #facts = h("p", { class: "facts" });
+  #bar = h("div", { class: "bar", role: "progressbar", "aria-valuemin": "0", "aria-valuemax": "100", "aria-label": "Progress" },
+    h("div", { class: "fill" }), h("div", { class: "saved", title: "Saved up to here" }));
+  #numbers = h("span");
+  #savedWords = h("span", { class: "saved-words" });
+  #banner = h("div", { class: "banner", hidden: true });
+  #buttons = h("div", { class: "actions" });
+  #busy = false;
+  #drawn = "";
+  #recoverKey = "";
+  /** @type {Task} */ #task;
+  /** @type {() => void} */ #changed;
+
+  /** @param {Task} task @param {() => void} changed  called when an action may have changed the task */
+  constructor(task, changed) {
+    this.#task = task;
+    this.#changed = changed;
+    this.element = h("header", { class: "task-head" },
+      h("div", { class: "title-line" }, this.#title, this.#state), this.#facts, this.#banner,
+      h("div", { class: "progress" }, this.#bar, h("p", { class: "progress-words" }, this.#numbers, this.#savedWords)),
+      this.#buttons);
+  }
+
+  focus() {
+    this.#title.focus({ preventScroll: true });
+  }
+
+  /** @param {Task} task @param {TaskView} view @param {number | null} rate tokens per second, when it is known */
+  update(task, view, rate) {
+    this.#task = task;
+    const state = view.state;
+    say(this.#title, titleOf(task));
+    if (this.#state.textContent !== stateWord(state)) {
+      if (this.#state.textContent !== "") announce(`The task is now: ${stateWord(state)}.`);
+      say(this.#state, stateWord(state));
+      this.#state.className = `badge ${state}`;
+    }
+    const facts = [kindWord(task.kind), task.topic, task.sender && `from ${task.sender}`,
+      task.priority !== "normal" && `${task.priority} priority`, `${age(task.created_at)} old`,
+      view.attempt > 1 && `attempt ${view.attempt}`, task.crashes > 0 && `${task.crashes} lost workers`,
+      task.recovery === "manual" && "manual recovery"];
+    say(this.#facts, facts.filter(Boolean).join(" · "));
+    this.#progress(task, view, rate);
+    this.#offer(task, view);
+  }
+
+  /** @param {Task} task @param {TaskView} view @param {number | null} rate */
+  #progress(task, view, rate) {
+    const percents = Math.floor(100 * view.progress);
+    this.#bar.style.setProperty("--progress", `${100 * view.progress}%`);
+    this.#bar.className = `bar ${view.state}`;
+    this.#bar.setAttribute("aria-valuenow", String(percents));
+    const saved = view.checkpoint ?? (task.checkpoint && { ...task.checkpoint, savedAt: task.checkpoint.saved_at });
+    const open = saved && !TERMINAL.has(view.state);
+    this.#bar.classList.toggle("has-saved", Boolean(open));
+    if (open) this.#bar.style.setProperty("--saved", `${100 * (saved.progress ?? 0)}%`);
+    const unit = view.unit ?? task.unit;
+    const [done, total] = [view.done ?? task.done, view.total ?? task.total];
+    const amount = total && unit && unit !== "tokens" ? `${count(done ?? 0)} of ${count(total)} ${unit}` : "";
+    const left = rate && rate > 0.5 && total && unit === "tokens" && !TERMINAL.has(view.state)
+      ? `about ${duration((1000 * total * (1 - view.progress)) / rate)} left` : "";
+    const length = view.text.length > 0 ? `${count(view.text.length)} characters` : "";
+    say(this.#numbers, [percent(view.progress), amount, length, left].filter(Boolean).join(" · "));
+    const ago = open ? age(saved.savedAt) : "";
+    say(this.#savedWords, open ? `Saved up to ${percent(saved.progress ?? 0)}${ago === "" || ago === "now" ? "" : `, ${ago} ago`}` : "");
+  }
+
+  /** Buttons and the banner, rebuilt only when they would differ, so that focus is not lost.
+   * @param {Task} task @param {TaskView} view */
+  #offer(task, view) {
+    const { state, reason } = view;
+    const error = view.error ?? task.error;
+    const looks = JSON.stringify([state, reason, state === "failed" && error, view.retryAt, task.stale, this.#busy]);
+    if (looks === this.#drawn) return;
+    this.#drawn = looks;
+    const running = ["pending", "processing", "recovering"].includes(state);
+    fill(this.#buttons,
+      running && this.#button("pause", "Pause", "quiet", () => act(task.task_id, "pause")),
+      !TERMINAL.has(state) && this.#button("stop", "Cancel", "quiet", () => this.#cancel()),
+      TERMINAL.has(state) && this.#button("trash", "Delete", "quiet", () => this.#delete()));
+    fill(this.#banner, ...this.#bannerFor(state, reason, error, view.retryAt));
+    this.#banner.hidden = this.#banner.childNodes.length === 0;
+    this.#banner.className = `banner ${state}`;
+  }
+
+  /** @param {string} state @param {string | null} reason @param {any} error @param {string | null} retryAt */
+  #bannerFor(state, reason, error, retryAt) {
+    if (state === "paused") {
+      if (this.#recoverKey === "") this.#recoverKey = newKey(); // one key a pause: a double click is one recovery
+      return [h("div", {}, h("strong", {}, reasonWords(reason)), h("p", {}, "What was written is kept. It continues from exactly there.")),
+        this.#button("play", "Recover", "primary", () => act(this.#task.task_id, "recover", this.#recoverKey))];
+    }
+    this.#recoverKey = "";
+    if (state === "failed") {
+      return [h("div", {}, h("strong", { dir: "auto" }, error?.message ?? "The task failed."),
+        h("p", {}, error?.code ? `Error: ${error.code}. ` : "", "Replay continues from what was saved, with fresh tries.")),
+      this.#button("play", "Replay", "primary", () => this.#replay())];
+    }
+    if (state === "recovering") {
+      const when = retryAt ? `Next try at ${new Date(retryAt).toLocaleTimeString()}.` : "It goes on as soon as a worker is free.";
+      return [h("div", {}, h("strong", {}, "Recovering from what was saved. "), when)];
+    }
+    if (state === "processing" && this.#task.stale) {
+      return [h("div", {}, h("strong", {}, "The worker has not been heard of for a while. "), "If it is lost, the task is taken over.")];
+    }
+    return [];
+  }
+
+  /** @param {string} drawing @param {string} label @param {string} look @param {() => Promise<unknown>} action */
+  #button(drawing, label, look, action) {
+    const press = async () => {
+      if (this.#busy) return;
+      this.#busy = true;
+      button.setAttribute("disabled", "");
+      try {
+        await action();
+      } catch (error) {
+        toast(error instanceof ApiError ? error.message : String(error), "bad");
+      } finally {
+        this.#busy = false;
+        button.removeAttribute("disabled");
+        this.#changed();
+      }
+    };
+    const button = h("button", { type: "button", class: look, onclick: press }, icon(drawing), label);
+    return button;
+  }
+
+  async #cancel() {
+    if (confirm("Stop this task for good? Its text so far is kept, but it cannot be continued.")) await act(this.#task.task_id, "cancel");
+  }
+
+  async #delete() {
+    if (!confirm("Delete this task with its text and everything else that is kept of it?")) return;
+    await deleteTask(this.#task.task_id);
+    forget(this.#task.task_id);
+    toast("Deleted.");
+    location.hash = "#/";
+  }
+
+  async #replay() {
+    await replay({ task_ids: [this.#task.task_id] });
+    resume();
+  }
+}

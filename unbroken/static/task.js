@@ -1,0 +1,264 @@
+// @ts-check
+/** One task: the text as it comes, how it is connected, and what happened to it. */
+
+import { getRendered, getTask, serverNow } from "./api.js";
+import { Connection } from "./connection.js";
+import { announce, fill, h, icon, toast } from "./dom.js";
+import { watch } from "./feed.js";
+import { entryOf, reconnectEntry, tell } from "./history.js";
+import { Items } from "./items.js";
+import { Plot } from "./plot.js";
+import { keep, recall, remember } from "./recent.js";
+import { ApiError, TERMINAL, isTerminal, textOf } from "./stream.js";
+import { TaskHead } from "./task-head.js";
+import { TextView } from "./textview.js";
+import { Timeline } from "./timeline.js";
+import { copyText, saveText, verify } from "./tools.js";
+
+/** @typedef {import("./stream.js").TaskView} TaskView */
+/** @typedef {import("./stream.js").LinkStatus} LinkStatus */
+
+const REFRESH_MS = 5_000;
+const NEAR_END = 120;
+
+export class TaskPage {
+  element = h("article", { class: "task" }, h("p", { class: "loading" }, "Loading…"));
+  #id;
+  /** @type {any} */ #task = null;
+  /** @type {TaskView | null} */ #view = null;
+  /** @type {LinkStatus | null} */ #status = null;
+  /** @type {readonly import("./history.js").Entry[]} */ #story = [];
+  /** @type {number[]} */ #saves = [];
+  #reconnects = 0;
+  #frame = 0;
+  #asked = 0;
+  #closed = false;
+  #verified = "";
+  /** @type {(() => void)[]} */ #ends = [];
+  #connection = new Connection();
+  #text;
+  #items = new Items();
+  #plot = new Plot();
+  #timeline = new Timeline();
+  /** @type {TaskHead | null} */ #head = null;
+  #checked = h("p", { class: "checked", hidden: true });
+  #newest = h("button", { type: "button", class: "newest", hidden: true, onclick: () => this.#toEnd() }, "Newest text ↓");
+  #textCard;
+
+  /** @param {string} id */
+  constructor(id) {
+    this.#id = id;
+    this.#text = new TextView((from, to, signal) => getRendered(id, from, to, signal));
+    const raw = h("button", { type: "button", class: "quiet small", "aria-pressed": String(recall("unbroken.raw", false)), onclick: () => this.#toggleRaw(raw) }, "Raw");
+    this.#text.setRaw(recall("unbroken.raw", false));
+    this.#textCard = h("section", { class: "card text-card", "aria-label": "Text" },
+      h("div", { class: "tools" }, h("h2", {}, "Text"), raw,
+        h("button", { type: "button", class: "quiet small", onclick: () => copyText(this.#whole()) }, icon("copy"), "Copy"),
+        h("button", { type: "button", class: "quiet small", onclick: () => saveText(this.#whole(), `${id}.txt`) }, icon("save"), "Download")),
+      this.#text.element, this.#checked);
+    void this.#begin();
+  }
+
+  close() {
+    this.#closed = true;
+    this.#text.close();
+    cancelAnimationFrame(this.#frame);
+    this.#ends.forEach((end) => end());
+  }
+
+  async #begin() {
+    try {
+      this.#task = await getTask(this.#id);
+    } catch (error) {
+      if (!this.#closed) this.#refused(error instanceof ApiError ? error.message : String(error));
+      return;
+    }
+    if (this.#closed) return;
+    remember(this.#id);
+    const head = (this.#head = new TaskHead(this.#task, () => void this.#refresh()));
+    fill(this.element, head.element, this.#connection.element,
+      h("div", { class: "columns" }, h("div", { class: "main-column" }, this.#textCard, this.#items.element, this.#newest),
+        h("aside", { class: "side-column" }, this.#plot.element, this.#timeline.element)));
+    this.#story = tell(recallStory(this.#id), createdEntry(this.#task));
+    const stop = watch(this.#id, {
+      change: (view, events, replaying) => this.#change(view, events, replaying),
+      connection: (status) => this.#connect(status),
+      refused: (problem) => this.#refused(problem.message),
+    });
+    const timer = setInterval(() => this.#tick(), 1_000);
+    const scrolled = () => this.#soon();
+    document.addEventListener("scroll", scrolled, { capture: true, passive: true });
+    this.#ends.push(stop, () => clearInterval(timer), () => document.removeEventListener("scroll", scrolled, { capture: true }));
+    head.focus();
+  }
+
+  /** @param {TaskView} view @param {import("./stream.js").TaskEvent[]} events @param {boolean} replaying */
+  #change(view, events, replaying) {
+    const before = this.#view;
+    if (before && !replaying) this.#count(before, view);
+    for (const event of events) {
+      const entry = entryOf(event, serverNow());
+      if (entry) this.#story = tell(this.#story, entry);
+      if (event.type === "checkpoint") this.#saves.push(Date.parse(event.data.saved_at));
+      if (["status", "done", "failed", "cancelled"].includes(event.type)) void this.#refresh();
+    }
+    if (events.length > 0) keepStory(this.#id, this.#story);
+    this.#view = view;
+    this.#soon();
+  }
+
+  /** @param {TaskView} before @param {TaskView} view */
+  #count(before, view) {
+    const total = view.total ?? this.#task.total;
+    const unit = view.unit ?? this.#task.unit;
+    if (unit === "tokens" && total > 0) this.#plot.add(Math.max(0, (view.progress - before.progress) * total), "tokens");
+    else if (unit === "items") this.#plot.add(Math.max(0, Object.keys(view.items).length - Object.keys(before.items).length), "items");
+    else this.#plot.add(Math.max(0, view.text.length - before.text.length), "characters");
+  }
+
+  /** @param {LinkStatus} status */
+  #connect(status) {
+    this.#status = status;
+    if (status.last && status.reconnects > this.#reconnects) {
+      const entry = reconnectEntry(status.last, serverNow() - Date.now() + status.last.at);
+      if (this.#view && !isTerminal(this.#view) || this.#reconnects > 0 || Date.now() - status.last.at < 5_000) {
+        this.#story = tell(this.#story, entry);
+        keepStory(this.#id, this.#story);
+        announce(`${entry.title}. ${entry.detail}`);
+      }
+    }
+    this.#reconnects = status.reconnects;
+    this.#soon();
+  }
+
+  #soon() {
+    if (this.#frame !== 0 || this.#closed) return;
+    this.#frame = requestAnimationFrame(() => {
+      this.#frame = 0;
+      this.#draw();
+    });
+  }
+
+  #draw() {
+    const view = this.#effective();
+    if (view === null || this.#head === null) return;
+    const ended = isTerminal(view);
+    const pane = scrollerOf(this.element);
+    const end = this.#textCard.getBoundingClientRect().bottom;
+    const atEnd = end - pane.bottom < NEAR_END && end > pane.top;
+    const grows = this.#text.update(view.text, ended);
+    if (grows) this.#soon();
+    this.#textCard.hidden = this.#task.kind === "batch" && view.text.length === 0;
+    this.#items.element.hidden = this.#task.kind !== "batch" && Object.keys(view.items).length === 0;
+    if (!this.#items.element.hidden) this.#items.update(view.items, view.total ?? this.#task.total);
+    this.#head.update(this.#task, view, this.#plot.rate || null);
+    this.#textCard.classList.toggle("growing", view.state === "processing");
+    if (this.#status) this.#connection.update(this.#status, ended);
+    if (atEnd && view.state === "processing") this.#toEnd("instant");
+    this.#newest.hidden = atEnd || ended || view.text.length === 0;
+    if (ended && view.end) void this.#verify(view);
+  }
+
+  /** The stream's view, and before its first event what the task itself says. @returns {TaskView | null} */
+  #effective() {
+    const [view, task] = [this.#view, this.#task];
+    if (view === null || task === null || view.lastEventId !== "") return view;
+    return { ...view, state: task.state, reason: task.reason, progress: task.progress ?? 0, attempt: task.attempts ?? 0 };
+  }
+
+  #tick() {
+    const view = this.#effective();
+    if (view === null || document.visibilityState === "hidden") return;
+    const ended = isTerminal(view);
+    this.#connection.tick();
+    this.#plot.draw(view.state === "processing");
+    const from = Date.parse(this.#task.created_at);
+    const finished = Date.parse(view.end?.finishedAt ?? this.#task.finished_at ?? "");
+    const last = Math.max(from, ...this.#story.map(({ at }) => at));
+    const to = ended ? Math.max(Number.isFinite(finished) ? finished : 0, last) : Math.max(serverNow(), last);
+    this.#timeline.update(this.#story, { from, to, saves: this.#saves });
+    this.#soon();
+    if (!ended && Date.now() - this.#asked > REFRESH_MS) void this.#refresh();
+  }
+
+  async #refresh() {
+    this.#asked = Date.now();
+    try {
+      const task = await getTask(this.#id);
+      if (this.#closed) return;
+      this.#task = task;
+      if (TERMINAL.has(task.state)) this.#story = tell(this.#story, createdEntry(task));
+      this.#soon();
+    } catch {
+      // the stream tells when the task is gone; a lost poll is nothing
+    }
+  }
+
+  /** @param {TaskView} view */
+  async #verify(view) {
+    const wanted = /** @type {{sha256: string}} */ (view.end).sha256;
+    if (this.#verified === wanted || this.#task.kind === "batch") return;
+    this.#verified = wanted;
+    fill(this.#checked, icon("check"), await verify(textOf(view.text), view.text.length, /** @type {any} */ (view.end)));
+    this.#checked.hidden = false;
+  }
+
+  #whole() {
+    return this.#view ? textOf(this.#view.text) : "";
+  }
+
+  /** @param {ScrollBehavior} [behavior] */
+  #toEnd(behavior) {
+    this.#textCard.scrollIntoView({ block: "end", behavior: behavior ?? "auto" });
+  }
+
+  /** @param {HTMLElement} button */
+  #toggleRaw(button) {
+    const raw = button.getAttribute("aria-pressed") !== "true";
+    button.setAttribute("aria-pressed", String(raw));
+    keep("unbroken.raw", raw);
+    this.#text.setRaw(raw);
+  }
+
+  /** @param {string} words */
+  #refused(words) {
+    const again = h("button", { type: "button", class: "primary", onclick: () => location.reload() }, "Try again");
+    const note = h("div", { class: "empty", role: "alert" }, h("h1", {}, "This task cannot be shown"), h("p", { dir: "auto" }, words),
+      h("p", { class: "actions" }, again, h("a", { class: "button quiet", href: "#/" }, "To the inbox")));
+    if (this.#head === null) fill(this.element, note);
+    else toast(words, "bad");
+  }
+}
+
+/** @param {any} task @returns {import("./history.js").Entry} */
+function createdEntry(task) {
+  const detail = task.sender ? `By ${task.sender}` : "";
+  return { key: "created", mark: "wait", at: Date.parse(task.created_at), title: "Accepted", detail };
+}
+
+/** The story so far is kept for this tab: a replay may leave out what is superseded. @param {string} id */
+function recallStory(id) {
+  try {
+    const list = JSON.parse(sessionStorage.getItem(`unbroken.story.${id}`) ?? "[]");
+    return Array.isArray(list) ? list : [];
+  } catch {
+    return [];
+  }
+}
+
+/** @param {string} id @param {readonly import("./history.js").Entry[]} story */
+function keepStory(id, story) {
+  try {
+    sessionStorage.setItem(`unbroken.story.${id}`, JSON.stringify(story));
+  } catch {
+    // a full store: the story is only shorter after a reload
+  }
+}
+
+/** @param {HTMLElement} element */
+function scrollerOf(element) {
+  const pane = element.closest("main");
+  const own = pane !== null && getComputedStyle(pane).overflowY !== "visible";
+  const box = own ? pane.getBoundingClientRect() : { top: 0, bottom: window.innerHeight };
+  return { top: box.top, bottom: box.bottom };
+}
