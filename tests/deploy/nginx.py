@@ -83,8 +83,10 @@ class Nginx:
         main = _replace(main, "worker_processes auto;", "worker_processes 1;")
         if self.certificate:
             main = _replace(main, "listen 8443 ssl;", f"listen 127.0.0.1:{self.tls_port} ssl;")
-            main = _replace(main, "/run/secrets/tls_certificate", str(self.certificate[0]))
-            main = _replace(main, "/run/secrets/tls_key", str(self.certificate[1]))
+            for name, made in zip(("tls_certificate", "tls_key"), self.certificate, strict=True):
+                secret = self.folder / name
+                secret.write_bytes(made.read_bytes())
+                main = _replace(main, f"/run/secrets/{name}", str(secret))
         self.main.write_text(main)
         self._edit("http.conf", ("_temp_path /tmp/", f"_temp_path {tmp}/", 5))
         self._edit("site.conf", ("root /srv/unbroken;", f"root {self.folder};", 1))
