@@ -8,8 +8,12 @@ from typing import Any, Literal
 import httpx
 
 from tests.support.wait import until
+from unbroken.tasks.inputs import Message
+from unbroken.worker.backends.scripted import script_text
 
 Task = dict[str, Any]
+
+PROMPT = "Write a story about a lighthouse."
 
 
 def scripted(
@@ -20,13 +24,18 @@ def scripted(
     fail_at: int | None = None,
     fail: Literal["transient", "permanent", "crash", "hang"] | None = None,
     fail_times: int = 1,
-    prompt: str = "Write a story about a lighthouse.",
+    prompt: str = PROMPT,
 ) -> dict[str, Any]:
     """The input of a text task for the scripted backend."""
     script: dict[str, Any] = {"seed": seed, "tokens": tokens, "rate": rate}
     if fail is not None:
         script |= {"fail": fail, "fail_at": fail_at, "fail_times": fail_times}
     return {"prompt": prompt, "scripted": script}
+
+
+def story(*, seed: int = 7, tokens: int = 200, prompt: str = PROMPT) -> str:
+    """The whole text that such a task gives when nothing disturbs it."""
+    return script_text(seed, tokens, [Message(role="user", content=prompt)])
 
 
 class Api:

@@ -193,7 +193,7 @@ class Stack:
             for _ in range(workers):
                 await self.start_worker()
         except BaseException:
-            self.print_logs()
+            print(self.logs())
             await self.close()
             raise
         return self
@@ -202,13 +202,13 @@ class Stack:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is not None:
-            self.print_logs()
+            print(self.logs())
         await self.close()
 
-    def print_logs(self) -> None:
-        """For a test that failed; pytest shows it."""
-        for log in sorted(self.folder.glob("*.log")):
-            print(f"---- {log.name}\n" + "\n".join(log.read_text(errors="replace").splitlines()[-40:]))
+    def logs(self) -> str:
+        """The end of every log, for a test that failed."""
+        tails = [(log.name, log.read_text(errors="replace")) for log in sorted(self.folder.glob("*.log"))]
+        return "\n".join(f"---- {name}\n" + "\n".join(text.splitlines()[-40:]) for name, text in tails)
 
     async def close(self) -> None:
         """Stop and remove everything."""

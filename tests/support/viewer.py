@@ -14,6 +14,8 @@ from typing import Any
 
 import httpx
 
+from tests.support.wait import until
+
 _ID = re.compile(r"\d+-\d+")
 _NAMES = {"status", "chunk", "progress", "item", "checkpoint", "done", "failed", "cancelled"}
 TERMINAL = {"done", "failed", "cancelled"}
@@ -181,6 +183,10 @@ class Viewer:
             if limit is not None and wire.raw >= limit:
                 return True
         return False
+
+    async def seen(self, length: int, *, within: float = 60) -> None:
+        """Wait until the text is this long, while `follow` runs in another task."""
+        await until(lambda: len(self.text) >= length, f"{length} characters to be seen", within=within)
 
     def check(self) -> None:
         """The end says what was seen (G1)."""
