@@ -40,9 +40,9 @@ def make_app(first: str = "") -> typer.Typer:
 
     serving.register(app)
     if first not in QUICK:
-        from unbroken.cli import admin, operating, submitting, tasking
+        from unbroken.cli import admin, keyring, operating, submitting, tasking
 
-        for part in (submitting, tasking, operating, admin):
+        for part in (submitting, tasking, operating, keyring, admin):
             part.register(app)
     return app
 

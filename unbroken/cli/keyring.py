@@ -1,0 +1,92 @@
+"""`unbroken keys`: API keys, made and revoked on the server's machine."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from unbroken.cli import show
+from unbroken.cli.admin import store_of
+from unbroken.cli.serving import DataDir, RedisUrl, with_redis
+from unbroken.cli.tasking import Json
+from unbroken.tasks.errors import NotFound
+from unbroken.tasks.settings import load
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from unbroken.tasks.store import Store
+
+T = TypeVar("T")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    group = typer.Typer(help="Create, list and revoke API keys.", no_args_is_help=True)
+    group.command("create")(create)
+    group.command("list")(list_keys)
+    group.command("revoke")(revoke)
+    app.add_typer(group, name="keys")
+
+
+def _with_store(data_dir: Path | None, redis_url: str | None, work: Callable[[Store], Awaitable[T]]) -> T:
+    async def run() -> T:
+        async with store_of(with_redis(load(data_dir=data_dir, redis_url=redis_url))) as store:
+            return await work(store)
+
+    return asyncio.run(run())
+
+
+def create(
+    owner: Annotated[str | None, typer.Argument(help="Whose tasks the key opens.")] = None,
+    owner_option: Annotated[str | None, typer.Option("--owner", help="The same, as an option.")] = None,
+    label: Annotated[str, typer.Option(help="A note, to know it again.")] = "",
+    data_dir: DataDir = None,
+    redis_url: RedisUrl = None,
+    as_json: Json = False,
+) -> None:
+    """Make a key and print it. It is shown this once and stored only as a hash."""
+    from unbroken.tasks.access import create_key
+
+    name = owner or owner_option or "local"
+    try:
+        key_id, secret = _with_store(data_dir, redis_url, lambda store: create_key(store, name, label))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    if as_json:
+        show.as_json({"key_id": key_id, "owner": name, "label": label, "key": secret})
+        return
+    print(secret)
+    if sys.stdout.isatty():
+        show.tell(f"Key {key_id} of {name}. It is not shown again; use it as UNBROKEN_KEY, or to sign in.")
+
+
+def list_keys(data_dir: DataDir = None, redis_url: RedisUrl = None, as_json: Json = False) -> None:
+    """List keys, without their secrets."""
+    from unbroken.tasks import access
+
+    found = _with_store(data_dir, redis_url, access.list_keys)
+    if as_json:
+        show.as_json([key.view() for key in found])
+        return
+    rows = [(key.key_id, key.owner, key.label, show.age(key.created_at)) for key in found]
+    show.table(("id", "owner", "label", "age"), rows)
+
+
+def revoke(
+    key_id: Annotated[str, typer.Argument(help="The key's id, or the key itself.", metavar="ID")],
+    data_dir: DataDir = None,
+    redis_url: RedisUrl = None,
+) -> None:
+    """Take a key back; sessions opened with it end, too."""
+    from unbroken.tasks.access import revoke_key
+
+    if key_id.startswith("ub_"):
+        key_id = key_id.split("_")[1]
+    if not _with_store(data_dir, redis_url, lambda store: revoke_key(store, key_id)):
+        raise NotFound(f"there is no key {key_id}; see `unbroken keys list`")
+    print(f"revoked\t{key_id}")
