@@ -34,12 +34,18 @@ def register(app: typer.Typer) -> None:
 
 @asynccontextmanager
 async def store_of(settings: Settings) -> AsyncIterator[Store]:
-    """A store for one command."""
+    """A store for one command. Raises StoreUnavailable with where it was looked for."""
+    from unbroken.cli.up import without_password
     from unbroken.tasks.store import open_store
 
     store = open_store(settings, name="unbroken-cli")
     try:
         yield store
+    except StoreUnavailable as error:
+        where = without_password(settings.redis_url)
+        raise StoreUnavailable(
+            f"{error} at {where}; is `unbroken up` running, and with the data folder {settings.data_dir}?"
+        ) from None
     finally:
         await store.close()
 
