@@ -82,9 +82,7 @@ class Valkey:
     def _answers(self) -> bool:
         assert self.process is not None
         if self.process.poll() is not None:
-            raise RuntimeError(
-                f"Valkey ended with {self.process.returncode}:\n{self.log.read_text()[-2000:]}"
-            )
+            raise RuntimeError(f"Valkey ended with {self.process.returncode}:\n{self.log.read_text()[-2000:]}")
         try:
             with redis.Redis(unix_socket_path=str(self.socket), socket_timeout=2) as client:
                 return bool(client.ping())
