@@ -8,7 +8,9 @@ from typing import Protocol
 from pydantic import SecretStr
 
 from unbroken.worker.backends.base import Backend, Call
+from unbroken.worker.backends.continuing import Way
 from unbroken.worker.backends.local import LocalBackend
+from unbroken.worker.backends.openai import OpenAIBackend
 from unbroken.worker.backends.scripted import ScriptedBackend
 
 __all__ = ["Backend", "BackendSettings", "Call", "make_backend"]
@@ -30,7 +32,7 @@ class BackendSettings(Protocol):
     @property
     def slot_dir(self) -> Path | None: ...
     @property
-    def continue_by(self) -> str: ...
+    def continue_by(self) -> Way: ...
     @property
     def connect_timeout_s(self) -> float: ...
     @property
@@ -51,6 +53,17 @@ def make_backend(settings: BackendSettings) -> Backend:
             slot_dir=settings.slot_dir,
             connect_timeout_s=settings.connect_timeout_s,
             first_token_timeout_s=settings.first_token_timeout_s,
+            max_tokens=settings.default_max_tokens,
+        )
+    if settings.backend == "openai":
+        return OpenAIBackend(
+            settings.backend_url,
+            model=settings.model,
+            api_key=settings.api_key.get_secret_value() if settings.api_key else None,
+            continue_by=settings.continue_by,
+            connect_timeout_s=settings.connect_timeout_s,
+            first_token_timeout_s=settings.first_token_timeout_s,
+            idle_timeout_s=settings.idle_timeout_s,
             max_tokens=settings.default_max_tokens,
         )
     raise ValueError(f"there is no backend {settings.backend!r}: use local, openai or scripted")
