@@ -54,6 +54,7 @@ _TEMPORARY_CODES = (
 
 def connect(url: str, *, name: str, retries: int = 4, timeout_s: float = SOCKET_TIMEOUT_S) -> Redis:
     """An asyncio client that speaks bytes. `name` shows in CLIENT LIST."""
+    keepalive = {} if url.startswith("unix:") else {"socket_keepalive": True}
     return Redis.from_url(
         url,
         protocol=2,
@@ -61,7 +62,7 @@ def connect(url: str, *, name: str, retries: int = 4, timeout_s: float = SOCKET_
         client_name=name,
         socket_timeout=timeout_s,
         socket_connect_timeout=CONNECT_TIMEOUT_S,
-        socket_keepalive=True,
+        **keepalive,
         health_check_interval=30,
         retry=Retry(_BACKOFF, retries),
         retry_on_error=[ReadOnlyError, BusyLoadingError],

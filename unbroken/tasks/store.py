@@ -86,7 +86,7 @@ class Snapshot:
     """A task's whole visible state at one moment, for a late viewer. Sizes of `text` in bytes (UTF-8).
 
     marks: (event id, bytes, characters) where the text may be cut. last: id, name and data of the newest event.
-    checkpoint: (event id, characters, bytes, data) or None."""
+    checkpoint: (event id, characters, bytes, progress, saved ms) or None. items: how many results a batch has."""
 
     state: State
     first: EventId
@@ -100,6 +100,8 @@ class Snapshot:
     last: tuple[str, str, bytes]
     checkpoint: tuple[str, int, int, float, int] | None
     retry_at: int
+    updated: int
+    items: int
 
 
 def open_store(settings: Settings, *, name: str = "unbroken", clock: str | None = None) -> Store:
@@ -308,10 +310,14 @@ class Store:
 
     # the log
 
-    async def events(self, task_id: str, after: str, *, count: int) -> list[tuple[str, str, bytes]]:
-        """Up to `count` events behind the id `after`: (id, name, data). Entries that are not ours are left out."""
+    async def events(
+        self, task_id: str, after: str, *, count: int, inclusive: bool = False
+    ) -> list[tuple[str, str, bytes]]:
+        """Up to `count` events behind the id `after`, or from it on: (id, name, data). Entries that are not ours are
+        left out."""
+        start = after if inclusive else f"({after}"
         with translated():
-            raw = await self.redis.xrange(keys.key("ev", task_id), min=f"({after}", count=count)
+            raw = await self.redis.xrange(keys.key("ev", task_id), min=start, count=count)
         return [
             (entry_id.decode(), fields[b"e"].decode(), fields[b"d"])
             for entry_id, fields in raw
@@ -343,6 +349,8 @@ class Store:
             last,
             ckpt,
             retry,
+            updated,
+            items,
         ) = reply
         cut = [(e.decode(), int(b), int(c)) for e, b, c in (mark.split(b" ") for mark in marks)]
         fields = pairs(last[0][1])
@@ -362,6 +370,8 @@ class Store:
             (last[0][0].decode(), fields["e"].decode(), fields["d"]),
             saved,
             int(retry or 0),
+            int(updated or 0),
+            int(items),
         )
 
     async def newest(self, ids: Sequence[str]) -> list[EventId | None]:

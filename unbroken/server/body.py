@@ -1,0 +1,77 @@
+"""Reading a JSON body within limits. Everything a client can send wrong ends in a Problem."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, NoReturn
+
+from starlette.requests import Request
+
+from unbroken.server.problems import Problem
+
+_VISIBLE = re.compile(r"^[\x21-\x7e]{1,255}$", re.ASCII)
+
+
+async def read_object(request: Request, limit: int) -> dict[str, Any]:
+    """The body as a JSON object of at most `limit` bytes. Raises Problem 400, 413 or 415."""
+    value = await read_json(request, limit)
+    if not isinstance(value, dict):
+        raise Problem(400, "The body must be a JSON object.")
+    return value
+
+
+async def read_json(request: Request, limit: int) -> Any:
+    """The body as JSON. Raises Problem."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise Problem(415, "Send JSON, with Content-Type: application/json.")
+    if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
+        raise Problem(415, "Compressed bodies are not accepted.")
+    return parse(await read_bytes(request, limit))
+
+
+async def read_bytes(request: Request, limit: int) -> bytes:
+    """The body, counted while it is read: an announced length is believed only when it is too large."""
+    announced = request.headers.get("content-length", "")
+    if announced.isdigit() and int(announced) > limit:
+        raise _too_large(limit)
+    parts: list[bytes] = []
+    size = 0
+    async for part in request.stream():
+        size += len(part)
+        if size > limit:
+            raise _too_large(limit)
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _too_large(limit: int) -> Problem:
+    # what is still on its way would be read as the next request
+    return Problem(413, f"The body is larger than the limit of {limit} bytes.", headers={"Connection": "close"})
+
+
+def _no_constant(word: str) -> NoReturn:
+    raise ValueError(f"{word} is not JSON")
+
+
+def parse(raw: bytes) -> Any:
+    """Strict JSON: UTF-8, no NaN or Infinity, no endless nesting. Raises Problem 400."""
+    try:
+        return json.loads(raw.decode("utf-8"), parse_constant=_no_constant)
+    except UnicodeDecodeError:
+        raise Problem(400, "The body is not UTF-8.") from None
+    except json.JSONDecodeError as error:
+        raise Problem(400, f"The body is not JSON: {error.msg} at character {error.pos}.") from None
+    except RecursionError:
+        raise Problem(400, "The body is nested too deeply.") from None
+    except ValueError as error:
+        raise Problem(400, f"The body is not JSON: {error}.") from None
+
+
+def idempotency_key(request: Request) -> str | None:
+    """The header, checked. Raises Problem 400."""
+    given = request.headers.get("idempotency-key")
+    if given is not None and not _VISIBLE.match(given):
+        raise Problem(400, "An Idempotency-Key is 1 to 255 visible ASCII characters.")
+    return given

@@ -1,0 +1,90 @@
+"""The loops that notice what nobody else would: due tasks, lost leases, retention."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+
+from unbroken.server.context import Services
+from unbroken.tasks.errors import StoreUnavailable
+
+log = logging.getLogger("unbroken.loops")
+STEP = 100  # tasks in one step of Redis
+SWEEP_S = 30.0
+BACKOFF_MAX_S = 5.0
+
+
+class Repeating:
+    """Runs `step` again and again; survives everything, says when it last succeeded, and logs an outage once."""
+
+    name = "loop"
+    every_s = 1.0
+
+    def __init__(self, services: Services) -> None:
+        self.services = services
+        self.finished = 0.0
+        self._failures = 0
+
+    async def step(self) -> bool:
+        """Do some work. True: there is more, go on at once."""
+        raise NotImplementedError
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            pause = self.every_s * random.uniform(0.8, 1.2)  # noqa: S311
+            try:
+                more = await self.step()
+                self.finished = time.monotonic()
+                if self._failures:
+                    log.info("%s: works again after %d failures", self.name, self._failures)
+                self._failures = 0
+                pause = 0 if more else pause
+            except StoreUnavailable as error:
+                pause = self._failed(str(error), None)
+            except Exception as error:
+                pause = self._failed("unexpected error", error)
+            await asyncio.sleep(pause)
+
+    def _failed(self, what: str, error: Exception | None) -> float:
+        if self._failures == 0:
+            log.warning("%s: %s", self.name, what, exc_info=error)
+        self._failures += 1
+        return random.uniform(0.1, min(BACKOFF_MAX_S, 0.2 * 2 ** min(10, self._failures)))  # noqa: S311
+
+
+class Reaper(Repeating):
+    """Due tasks become ready; leases that ran out become recovering or paused."""
+
+    name = "reaper"
+
+    def __init__(self, services: Services) -> None:
+        super().__init__(services)
+        self.every_s = services.settings.reap_ms / 1000
+        self.lost = 0
+        """Leases found lost by this process."""
+
+    async def step(self) -> bool:
+        """One bounded step."""
+        moved, lost = await self.services.store.reap(limit=STEP)
+        if lost:
+            self.lost += lost
+            log.warning("%d workers' leases ran out; their tasks continue elsewhere or wait for recovery", lost)
+        return moved >= STEP or lost >= STEP
+
+
+class Sweeper(Repeating):
+    """What is past its retention goes, with its objects."""
+
+    name = "sweeper"
+    every_s = SWEEP_S
+
+    async def step(self) -> bool:
+        """One bounded step."""
+        swept, where = await self.services.store.sweep(limit=STEP)
+        await self.services.forget_objects(where)
+        if swept:
+            log.info("swept %d tasks", swept)
+        return swept >= STEP

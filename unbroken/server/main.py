@@ -1,0 +1,47 @@
+"""Run the server: one process, until a signal ends it."""
+
+from __future__ import annotations
+
+import logging
+
+import uvicorn
+from starlette.applications import Starlette
+
+from unbroken.server.app import create_app
+from unbroken.server.lifecycle import DRAIN_S
+from unbroken.tasks.settings import Settings
+
+GRACE_S = int(DRAIN_S) + 5  # after which requests that still run are cancelled
+
+
+def serve(settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT. Raises BadSetting when it may not start like this."""
+    _log_to_stderr(settings.log_level)
+    uvicorn.Server(config(settings, create_app(settings))).run()
+
+
+def config(settings: Settings, app: Starlette) -> uvicorn.Config:
+    """How uvicorn serves us. No access log: paths and addresses are nobody's business by default."""
+    return uvicorn.Config(
+        app,
+        host=settings.host.strip("[]"),
+        port=settings.port,
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+        lifespan="on",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        date_header=True,
+        backlog=4_096,
+        proxy_headers=True,
+        forwarded_allow_ips=settings.trusted_proxies,
+        timeout_keep_alive=15,
+        timeout_graceful_shutdown=GRACE_S,
+    )
+
+
+def _log_to_stderr(level: str) -> None:
+    logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)

@@ -1,0 +1,39 @@
+"""The event stream of one task."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from unbroken.server import sse
+from unbroken.server.auth import caller
+from unbroken.server.context import services
+from unbroken.server.problems import Problem
+from unbroken.server.stream import TaskStream
+
+
+def cursor_of(request: Request) -> str | None:
+    """The cursor as given: the header wins over the query."""
+    for given in (
+        request.headers.get("last-event-id"),
+        request.query_params.get("last_event_id"),
+        request.query_params.get("lastEventId"),
+    ):
+        if given is not None:
+            return given.strip(" ")
+    return None
+
+
+async def stream(request: Request) -> Response:
+    """GET /api/tasks/{task_id}/stream"""
+    shared, who = services(request), await caller(request)
+    task = await shared.store.get(request.path_params["task_id"], who.owner)
+    try:
+        cursor = sse.parse_cursor(cursor_of(request))
+    except ValueError as error:
+        raise Problem(400, f"The cursor cannot be read: {error}.") from None
+    if task.terminal and cursor is not None and str(cursor) == task.last_event_id:
+        return Response(status_code=204, headers={"Cache-Control": "no-store"})
+    if task.text("shed") == "1":
+        raise Problem(410, "The events of this task are not kept any more.", state=task.state.value)
+    return TaskStream(shared, who.owner, task.id, cursor, task.num("n"))

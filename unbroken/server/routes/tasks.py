@@ -1,0 +1,147 @@
+"""Create, list, show and delete tasks."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from pydantic import ValidationError
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from unbroken.server.auth import Caller, caller
+from unbroken.server.body import idempotency_key, read_object
+from unbroken.server.context import Services, services
+from unbroken.server.problems import Problem, field_error, invalid, retry_after
+from unbroken.tasks.inputs import Submit
+from unbroken.tasks.record import Task
+from unbroken.tasks.state import State
+from unbroken.tasks.store import NewTask
+
+LIST_MAX = 200
+PRIVATE = {"Cache-Control": "private, no-cache"}
+
+
+async def create(request: Request) -> Response:
+    """POST /api/tasks"""
+    shared, who = services(request), await caller(request)
+    key = idempotency_key(request)
+    body = await read_object(request, shared.settings.body_max)
+    await _limit(shared, who)
+    new = prepare(shared, who.owner, body)
+    try:
+        task, replayed = await shared.store.create(new, actor=who.actor, idempotency_key=key)
+    except (ValueError, OverflowError, TypeError) as error:  # what msgpack cannot carry
+        raise field_error("input", f"The input cannot be stored: {error}") from None
+    view = task.view()
+    headers = {"Location": view["links"]["self"], "Cache-Control": "no-store"}
+    if replayed:
+        headers["Idempotent-Replayed"] = "true"
+    return JSONResponse(view, 201, headers)
+
+
+async def _limit(shared: Services, who: Caller) -> None:
+    limit = shared.settings.submits_per_minute
+    if limit and (wait := await shared.store.take(f"submit:{who.owner}", per_minute=limit)):
+        raise Problem(429, f"More than {limit} tasks a minute.", headers=retry_after(wait))
+
+
+def prepare(shared: Services, owner: str, body: dict[str, Any]) -> NewTask:
+    """Validate a submit completely. Raises Problem 422."""
+    try:
+        submit = Submit.model_validate(body)
+    except ValidationError as error:
+        raise invalid(error) from None
+    kind = shared.kinds.get(submit.kind)
+    if kind is None:
+        raise field_error("kind", f"There is no such kind; known are {', '.join(sorted(shared.kinds))}.")
+    try:
+        data = kind.input.model_validate(submit.input)
+    except ValidationError as error:
+        raise invalid(error, "input") from None
+    head = {"high": 1, "normal": 0, "low": -1}[submit.priority] * shared.settings.head_start_s
+    return NewTask(
+        owner=owner,
+        kind=submit.kind,
+        input=data.model_dump(mode="json", exclude_unset=True),
+        unit=kind.unit,
+        total=kind.total(data),
+        priority=submit.priority,
+        sender=submit.sender,
+        topic=submit.topic,
+        recovery=submit.recovery,
+        max_attempts=submit.max_attempts,
+        max_crashes=submit.max_crashes,
+        timeout_ms=max(1, int(submit.timeout_s * 1000)),
+        due_ms=max(0, int(submit.run_at.timestamp() * 1000)) if submit.run_at else 0,
+        head_ms=int(head * 1000),
+    )
+
+
+async def index(request: Request) -> Response:
+    """GET /api/tasks"""
+    shared, who = services(request), await caller(request)
+    query = request.query_params
+    state = query.get("state")
+    if state is not None and state not in set(State):
+        raise field_error("state", f"A state is one of {', '.join(State)}.")
+    try:
+        page = await shared.store.list_tasks(
+            who.owner,
+            state=state,
+            limit=whole(query.get("limit"), "limit", default=50, low=1, high=LIST_MAX),
+            cursor=query.get("cursor") or None,
+            kind=query.get("kind"),
+            sender=query.get("sender"),
+            topic=query.get("topic"),
+            priority=query.get("priority"),
+        )
+    except ValueError:
+        raise field_error("cursor", "This is not a cursor of this list.", 400) from None
+    # the state in the record is newer than the list it was found in
+    items = [task.view() for task in page.tasks if state is None or task.state == state]
+    return JSONResponse({"items": items, "next_cursor": page.cursor}, headers=PRIVATE)
+
+
+def whole(raw: str | None, name: str, *, default: int, low: int, high: int) -> int:
+    """A whole number of the query. Raises Problem 422."""
+    if raw is None or raw == "":
+        return default
+    if not (raw.isascii() and raw.isdigit() and len(raw) <= 15 and low <= int(raw) <= high):
+        raise field_error(name, f"A whole number from {low} to {high}.")
+    return int(raw)
+
+
+async def show(request: Request) -> Response:
+    """GET /api/tasks/{task_id}"""
+    who = await caller(request)
+    task = await services(request).store.get(request.path_params["task_id"], who.owner)
+    answer = JSONResponse(task.view(), headers=PRIVATE)
+    etag = f'"{hashlib.sha256(bytes(answer.body)).hexdigest()[:32]}"'
+    headers = {"ETag": etag, **PRIVATE}
+    if not task.terminal:
+        headers |= retry_after(poll_s(task))
+    if matches(request.headers.get("if-none-match"), etag):
+        return Response(status_code=304, headers=headers)
+    answer.headers.update(headers)
+    return answer
+
+
+def poll_s(task: Task) -> int:
+    """Seconds until polling makes sense again: 1 in the first ten seconds of a task, then 5."""
+    return 1 if task.now - task.num("created") < 10_000 else 5
+
+
+def matches(given: str | None, etag: str) -> bool:
+    """If-None-Match (RFC 9110, weak comparison)."""
+    if given is None:
+        return False
+    return given.strip() == "*" or etag in [part.strip().removeprefix("W/") for part in given.split(",")]
+
+
+async def delete(request: Request) -> Response:
+    """DELETE /api/tasks/{task_id}"""
+    shared, who = services(request), await caller(request)
+    where = await shared.store.purge(request.path_params["task_id"], who.owner, actor=who.actor)
+    await shared.forget_objects(where)
+    return Response(status_code=204)

@@ -1,0 +1,52 @@
+"""Writing to a connection's transport without going through ASGI.
+
+This touches what uvicorn keeps to itself, so it is optional: where anything looks different from what is expected, the
+answer is None, and everything goes through ASGI's `send`, which is right as well, only slower."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.types import Scope
+
+SEND = "unbroken.send"  # where the application keeps the server's own `send`, before anything wrapped it
+FULL = 64 * 1024  # bytes waiting in the transport above which a client counts as slow
+
+
+class Wire:
+    """One connection whose response is under way in chunked encoding."""
+
+    __slots__ = ("_transport",)
+
+    def __init__(self, transport: Any) -> None:
+        self._transport = transport
+
+    def write(self, data: bytes) -> bool:
+        """Write one chunk. False when the client is slow or gone; nothing was written then."""
+        transport = self._transport
+        try:
+            if transport.is_closing() or transport.get_write_buffer_size() > FULL:
+                return False
+            transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+        except Exception:  # a broken transport is this viewer's trouble alone
+            return False
+        return True
+
+    def abort(self) -> None:
+        """Drop the connection and what still waits in it."""
+        try:
+            self._transport.abort()
+        except Exception:  # it is gone already
+            return
+
+
+def direct(scope: Scope) -> Wire | None:
+    """The connection behind an ASGI scope, if it is uvicorn's and in the state we know."""
+    cycle = getattr(scope.get(SEND), "__self__", None)
+    transport = getattr(cycle, "transport", None)
+    if transport is None or getattr(cycle, "chunked_encoding", None) is not True:
+        return None
+    if getattr(cycle, "response_complete", True) or not getattr(cycle, "response_started", False):
+        return None
+    needed = ("is_closing", "get_write_buffer_size", "write", "abort")
+    return Wire(transport) if all(hasattr(transport, name) for name in needed) else None
