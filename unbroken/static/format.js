@@ -28,6 +28,12 @@ export function duration(ms) {
   return `${Math.floor(s / 86_400)} d ${Math.floor((s % 86_400) / 3600)} h`;
 }
 
+/** A length of time that is only guessed. @param {number} s seconds */
+export function roughly(s) {
+  if (s < 90) return `${Math.max(1, Math.round(s))} s`;
+  return s < 5_400 ? `${Math.round(s / 60)} min` : `${Math.round(s / 3600)} h`;
+}
+
 /** How long ago, short enough for a list. @param {string | number | null} when @param {number} [now] */
 export function age(when, now = Date.now()) {
   if (when === null || when === undefined) return "";

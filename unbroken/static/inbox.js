@@ -35,6 +35,7 @@ export class Inbox {
         h("a", { class: "button primary", href: "#/new" }, "New task")),
       this.#form, this.#list, this.#note, this.#moreButton);
     document.addEventListener("visibilitychange", () => document.visibilityState === "visible" && void this.refresh());
+    document.addEventListener("unbroken:changed", () => void this.refresh());
     void this.refresh();
   }
 
@@ -119,7 +120,7 @@ export class Inbox {
       h("span", { class: "row-age" }, age(task.created_at)),
       h("span", { class: "row-facts" }, h("span", { class: `badge ${task.state}` }, stateWord(task.state)),
         h("span", {}, kindWord(task.kind)), task.priority !== "normal" && h("span", { class: `priority ${task.priority}` }, task.priority),
-        task.sender && h("span", { class: "clip", dir: "auto" }, task.sender), task.topic && h("span", { class: "clip topic", dir: "auto" }, task.topic),
+        task.sender && h("span", { class: "clip", dir: "auto" }, task.sender), task.topic && task.topic !== titleOf(task) && h("span", { class: "clip topic", dir: "auto" }, task.topic),
         !TERMINAL.has(task.state) && h("span", { class: "row-percent" }, percent(task.progress ?? 0))),
       !TERMINAL.has(task.state) && bar);
     if (!link.parentNode) row.append(link);

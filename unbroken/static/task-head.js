@@ -4,7 +4,7 @@
 import { act, deleteTask, newKey, replay } from "./api.js";
 import { announce, fill, h, icon, say, toast } from "./dom.js";
 import { resume } from "./feed.js";
-import { age, count, duration, kindWord, percent, reasonWords, stateWord } from "./format.js";
+import { age, count, kindWord, percent, plural, reasonWords, roughly, stateWord } from "./format.js";
 import { forget, titleOf } from "./recent.js";
 import { ApiError, TERMINAL } from "./stream.js";
 
@@ -47,13 +47,16 @@ export class TaskHead {
     const state = view.state;
     say(this.#title, titleOf(task));
     if (this.#state.textContent !== stateWord(state)) {
-      if (this.#state.textContent !== "") announce(`The task is now: ${stateWord(state)}.`);
+      if (this.#state.textContent !== "") {
+        document.dispatchEvent(new CustomEvent("unbroken:changed"));
+        announce(`The task is now: ${stateWord(state)}.`);
+      }
       say(this.#state, stateWord(state));
       this.#state.className = `badge ${state}`;
     }
-    const facts = [kindWord(task.kind), task.topic, task.sender && `from ${task.sender}`,
+    const facts = [kindWord(task.kind), task.topic !== titleOf(task) && task.topic, task.sender && `from ${task.sender}`,
       task.priority !== "normal" && `${task.priority} priority`, `${age(task.created_at)} old`,
-      view.attempt > 1 && `attempt ${view.attempt}`, task.crashes > 0 && `${task.crashes} lost workers`,
+      view.attempt > 1 && `attempt ${view.attempt}`, task.crashes > 0 && plural(task.crashes, "lost worker"),
       task.recovery === "manual" && "manual recovery"];
     say(this.#facts, facts.filter(Boolean).join(" · "));
     this.#progress(task, view, rate);
@@ -73,8 +76,8 @@ export class TaskHead {
     const unit = view.unit ?? task.unit;
     const [done, total] = [view.done ?? task.done, view.total ?? task.total];
     const amount = total && unit && unit !== "tokens" ? `${count(done ?? 0)} of ${count(total)} ${unit}` : "";
-    const left = rate && rate > 0.5 && total && unit === "tokens" && !TERMINAL.has(view.state)
-      ? `about ${duration((1000 * total * (1 - view.progress)) / rate)} left` : "";
+    const left = rate && rate > 0.5 && total && unit === "tokens" && view.state === "processing"
+      ? `about ${roughly((total * (1 - view.progress)) / rate)} left` : "";
     const length = view.text.length > 0 ? `${count(view.text.length)} characters` : "";
     say(this.#numbers, [percent(view.progress), amount, length, left].filter(Boolean).join(" · "));
     const ago = open ? age(saved.savedAt) : "";

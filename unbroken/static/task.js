@@ -1,15 +1,15 @@
 // @ts-check
 /** One task: the text as it comes, how it is connected, and what happened to it. */
 
-import { getRendered, getTask, serverNow } from "./api.js";
+import { getRendered, getResult, getTask, serverNow } from "./api.js";
 import { Connection } from "./connection.js";
 import { announce, fill, h, icon, toast } from "./dom.js";
 import { watch } from "./feed.js";
 import { entryOf, reconnectEntry, tell } from "./history.js";
 import { Items } from "./items.js";
 import { Plot } from "./plot.js";
-import { keep, recall, remember } from "./recent.js";
-import { ApiError, TERMINAL, isTerminal, textOf } from "./stream.js";
+import { keep, recall, remember, titleOf } from "./recent.js";
+import { ApiError, INITIAL, TERMINAL, fold, isTerminal, textOf } from "./stream.js";
 import { TaskHead } from "./task-head.js";
 import { TextView } from "./textview.js";
 import { Timeline } from "./timeline.js";
@@ -29,7 +29,10 @@ export class TaskPage {
   /** @type {LinkStatus | null} */ #status = null;
   /** @type {readonly import("./history.js").Entry[]} */ #story = [];
   /** @type {number[]} */ #saves = [];
-  #reconnects = 0;
+  /** @type {number | null} */ #reconnects = null; // of the connection, when last looked at
+  #seen = { reconnects: 0, replayed: 0 };
+  #replayed = 0; // events of this task in the replay that is under way
+  #drawn = 0; // characters
   #frame = 0;
   #asked = 0;
   #closed = false;
@@ -83,7 +86,7 @@ export class TaskPage {
     const stop = watch(this.#id, {
       change: (view, events, replaying) => this.#change(view, events, replaying),
       connection: (status) => this.#connect(status),
-      refused: (problem) => this.#refused(problem.message),
+      refused: (problem) => void this.#streamRefused(problem),
     });
     const timer = setInterval(() => this.#tick(), 1_000);
     const scrolled = () => this.#soon();
@@ -96,6 +99,7 @@ export class TaskPage {
   #change(view, events, replaying) {
     const before = this.#view;
     if (before && !replaying) this.#count(before, view);
+    this.#replayed = replaying ? this.#replayed + events.length : 0;
     for (const event of events) {
       const entry = entryOf(event, serverNow());
       if (entry) this.#story = tell(this.#story, entry);
@@ -119,13 +123,14 @@ export class TaskPage {
   /** @param {LinkStatus} status */
   #connect(status) {
     this.#status = status;
-    if (status.last && status.reconnects > this.#reconnects) {
-      const entry = reconnectEntry(status.last, serverNow() - Date.now() + status.last.at);
-      if (this.#view && !isTerminal(this.#view) || this.#reconnects > 0 || Date.now() - status.last.at < 5_000) {
-        this.#story = tell(this.#story, entry);
-        keepStory(this.#id, this.#story);
-        announce(`${entry.title}. ${entry.detail}`);
-      }
+    if (status.last && this.#reconnects !== null && status.reconnects > this.#reconnects) {
+      const here = { ...status.last, events: null, frames: this.#replayed };
+      const entry = reconnectEntry(here, serverNow() - Date.now() + here.at);
+      this.#seen = { reconnects: this.#seen.reconnects + 1, replayed: this.#seen.replayed + this.#replayed };
+      this.#replayed = 0;
+      this.#story = tell(this.#story, entry);
+      keepStory(this.#id, this.#story);
+      announce(`${entry.title}. ${entry.detail}`);
     }
     this.#reconnects = status.reconnects;
     this.#soon();
@@ -146,15 +151,17 @@ export class TaskPage {
     const pane = scrollerOf(this.element);
     const end = this.#textCard.getBoundingClientRect().bottom;
     const atEnd = end - pane.bottom < NEAR_END && end > pane.top;
-    const grows = this.#text.update(view.text, ended);
-    if (grows) this.#soon();
+    this.#text.update(view.text, ended);
     this.#textCard.hidden = this.#task.kind === "batch" && view.text.length === 0;
     this.#items.element.hidden = this.#task.kind !== "batch" && Object.keys(view.items).length === 0;
     if (!this.#items.element.hidden) this.#items.update(view.items, view.total ?? this.#task.total);
     this.#head.update(this.#task, view, this.#plot.rate || null);
+    document.title = `${titleOf(this.#task)} · Unbroken`;
     this.#textCard.classList.toggle("growing", view.state === "processing");
-    if (this.#status) this.#connection.update(this.#status, ended);
-    if (atEnd && view.state === "processing") this.#toEnd("instant");
+    if (this.#status) this.#connection.update(this.#status, ended, { ...this.#seen, progress: view.progress });
+    // Text that grows under somebody's eyes is followed; a page that opens begins at its top.
+    if (atEnd && this.#drawn > 0 && view.text.length > this.#drawn && end > 0) this.#toEnd("instant");
+    this.#drawn = view.text.length;
     this.#newest.hidden = atEnd || ended || view.text.length === 0;
     if (ended && view.end) void this.#verify(view);
   }
@@ -218,6 +225,17 @@ export class TaskPage {
     button.setAttribute("aria-pressed", String(raw));
     keep("unbroken.raw", raw);
     this.#text.setRaw(raw);
+  }
+
+  /** The events of an old task may be gone while its result is still kept. @param {import("./stream.js").Problem} problem */
+  async #streamRefused(problem) {
+    const kept = problem.status === 410 && this.#task?.state === "completed" && this.#task.kind !== "batch";
+    const text = kept ? await getResult(this.#id).catch(() => null) : null;
+    if (text === null) return this.#refused(problem.message);
+    const { finished_at: finishedAt } = this.#task;
+    const whole = fold(INITIAL, { type: "chunk", data: { offset: 0, text, progress: 1 }, id: this.#task.last_event_id });
+    this.#view = { ...whole, state: "completed", progress: 1, end: null, at: finishedAt };
+    return this.#soon();
   }
 
   /** @param {string} words */

@@ -18,7 +18,7 @@ const status = (code, body = "") => (_request, response) => {
 };
 
 test("a hundred cut connections, exact text, every return with the last id", async () => {
-  for (let seed = 1; seed <= 8; seed += 1) {
+  for (let seed = 1; seed <= 4; seed += 1) {
     const random = chance(seed);
     const { events, text } = randomLog(random, { size: 120 });
     server = await serve((request, response) => {

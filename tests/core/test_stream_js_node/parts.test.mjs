@@ -1,0 +1,104 @@
+// The pure parts of the page: where a text may be cut, what is told of a task, what an address means.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { connectionWords, duration, percent, plural, roughly } from "../../../unbroken/static/format.js";
+import { entryOf, reconnectEntry, stretches, tell } from "../../../unbroken/static/history.js";
+import { parse } from "../../../unbroken/static/router.js";
+import { Splitter } from "../../../unbroken/static/segments.js";
+import { chance } from "./support.mjs";
+
+function partsOf(pieces) {
+  const parts = [];
+  for (const { text, starts } of pieces) {
+    if (starts || parts.length === 0) parts.push("");
+    parts[parts.length - 1] += text;
+  }
+  return parts;
+}
+
+const PARAGRAPH = `${"A sentence of some length stands here. ".repeat(12).trim()}\n\n`;
+const BLOCKS = [PARAGRAPH, PARAGRAPH, "## A heading\n\n", "- one\n\n- two\n\n  more of two\n\n", "1. a\n2. b\n\n",
+  `\`\`\`js\nlet a = 1;\n\n${"let b = 2;\n".repeat(90)}\n\`\`\`\n\n`, "> quote\n\n", "| a | b |\n| - | - |\n\n", "文字\n\n"];
+
+test("parts do not depend on how the text came, hold all of it, and never cut a fence or a list", () => {
+  for (let seed = 1; seed <= 40; seed += 1) {
+    const random = chance(seed);
+    const text = Array.from({ length: 40 }, () => random.pick(BLOCKS)).join("");
+    const whole = partsOf(new Splitter().push(text));
+    const splitter = new Splitter();
+    const pieces = [];
+    for (let at = 0; at < text.length; ) {
+      const size = 1 + random.below(90);
+      pieces.push(...splitter.push(text.slice(at, at + size)));
+      at += size;
+    }
+    assert.equal(whole.join(""), text);
+    assert.deepEqual(partsOf(pieces).join(""), text);
+    assert.ok(whole.length > 4);
+    for (const part of [...whole, ...partsOf(pieces)]) {
+      assert.equal((part.match(/^```/gm) ?? []).length % 2, 0, `a fence was cut, seed ${seed}`);
+    }
+    for (const part of [...whole.slice(1), ...partsOf(pieces).slice(1)]) {
+      assert.doesNotMatch(part, /^(- |\d\.| {2}|> |\|)/, `a part begins inside of something, seed ${seed}`);
+    }
+  }
+});
+
+test("a text without line ends does not become one endless part", () => {
+  const parts = partsOf(new Splitter().push("字".repeat(100_000)));
+  const splitter = new Splitter();
+  const slow = [];
+  for (let i = 0; i < 4_000; i += 1) slow.push(...splitter.push("字".repeat(25)));
+  assert.equal(parts.join("").length, 100_000);
+  assert.ok(partsOf(slow).length >= 10);
+});
+
+test("points of the pieces add up to the code points of the text", () => {
+  const pieces = new Splitter().push(`${PARAGRAPH}👩‍🚀 and more\n\n`.repeat(20));
+  assert.equal(pieces.reduce((sum, { points }) => sum + points, 0), [...`${PARAGRAPH}👩‍🚀 and more\n\n`.repeat(20)].length);
+});
+
+const at = (second) => new Date(Date.UTC(2026, 0, 1, 0, 0, second)).toISOString();
+const EVENTS = [
+  { type: "status", id: "1-1", data: { state: "processing", attempt: 1, at: at(1) } },
+  { type: "checkpoint", id: "1-2", data: { offset: 9, progress: 0.1, saved_at: at(2) } },
+  { type: "checkpoint", id: "1-3", data: { offset: 19, progress: 0.2, saved_at: at(4) } },
+  { type: "status", id: "1-4", data: { state: "paused", attempt: 1, reason: "worker_lost", at: at(6) } },
+  { type: "status", id: "1-5", data: { state: "recovering", attempt: 1, at: at(8) } },
+  { type: "status", id: "2-6", data: { state: "processing", attempt: 2, at: at(9) } },
+  { type: "done", id: "2-7", data: { state: "completed", finished_at: at(12) } },
+];
+
+test("a story is told once, however often it is replayed, and in order", () => {
+  const story = (events) => events.reduce((list, event) => tell(list, entryOf(event, 0)), []);
+  const once = story(EVENTS);
+  assert.deepEqual(once.map(({ title }) => title), ["Started", "Saved 2 times", "Stopped", "Going to continue", "Attempt 2 continues", "Completed"]);
+  assert.deepEqual(story([...EVENTS, ...EVENTS]), once);
+  const late = EVENTS.filter((_event, i) => i > 2).reduce((list, event) => tell(list, entryOf(event, 0)), once);
+  assert.deepEqual(late, once);
+});
+
+test("the drawing shows running, lost and waiting stretches", () => {
+  const story = EVENTS.reduce((list, event) => tell(list, entryOf(event, 0)), []);
+  const parts = stretches(story, Date.parse(at(0)), Date.parse(at(12)));
+  assert.deepEqual(parts.map(({ how }) => how), ["wait", "run", "lost", "wait", "run"]);
+  assert.ok(parts.every(({ from, to }, i) => i === 0 || from === parts[i - 1].to));
+});
+
+test("words", () => {
+  const entry = reconnectEntry({ at: 5, downMs: 1_400, why: "dropped", frames: 3, events: 1_200 }, 5);
+  assert.match(entry.detail, /1\.4 s because you dropped it; 1,200 events replayed/);
+  assert.match(reconnectEntry({ at: 5, downMs: 9, why: "http-502", frames: 0, events: 0 }, 5).detail, /not ready; nothing was missed/);
+  const status = { phase: "reconnecting", retryAt: 3_200, reconnects: 0, replayed: 0, last: null, error: null };
+  assert.equal(connectionWords(status, 1_000), "Reconnecting in 3 s");
+  assert.equal(connectionWords({ ...status, phase: "offline" }, 1_000), "Offline, trying again in 3 s");
+  assert.deepEqual([percent(0.999), percent(1), plural(1, "event"), plural(2_000, "event")], ["99 %", "100 %", "1 event", "2,000 events"]);
+  assert.deepEqual([duration(1_234), duration(65_000), roughly(8.2), roughly(600)], ["1.2 s", "1 min 5 s", "8 s", "10 min"]);
+});
+
+test("addresses", () => {
+  assert.deepEqual(parse("#/tasks/0-a%2Fb"), { name: "task", id: "0-a/b" });
+  assert.deepEqual(parse("#/tasks/%"), { name: "task", id: "%" });
+  assert.deepEqual(parse("#/dead-letters/text%3Aboom"), { name: "dead-letters", id: "text:boom" });
+  for (const hash of ["", "#", "#/", "#/tasks/", "#/nowhere"]) assert.equal(parse(hash).name, "inbox");
+});
