@@ -31,9 +31,8 @@ def unpack(data: bytes, *, limit: int) -> Any:
     if len(data) > limit:
         raise Corrupt(f"{len(data)} bytes is more than the limit of {limit}")
     try:
-        return msgpack.unpackb(
-            data, raw=False, strict_map_key=False, ext_hook=_no_extensions, max_buffer_size=max(limit, 1)
-        )
+        # the parts' own limits follow from the length of `data`, which is bounded above
+        return msgpack.unpackb(data, raw=False, strict_map_key=False, ext_hook=_no_extensions)
     except Corrupt:
         raise
     except Exception as error:  # msgpack raises many kinds; all mean the same here

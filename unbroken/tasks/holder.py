@@ -61,6 +61,8 @@ class Claimed:
     input: bytes
     checkpoints: Sequence[StoredCheckpoint]
     """Newest first, at most two."""
+    saved: int = 0
+    """How many generations are stored, also those that lack a part."""
 
     def num(self, name: str) -> int:
         """A number of the record."""
@@ -145,7 +147,8 @@ class Holder:
             case [b"TASK", task_id, record, data, ckpt]:
                 fields = pairs(record)
                 lease = Lease(task_id.decode(), fields["epoch"].decode(), token)
-                return Claimed(lease, fields, data, checkpoints(pairs(ckpt)))
+                saved = pairs(ckpt)
+                return Claimed(lease, fields, data, checkpoints(saved), len({name[:2] for name in saved}))
             case [b"NONE", wait]:
                 return -1.0 if int(wait) < 0 else int(wait) / 1000
         return 0.0
@@ -168,6 +171,10 @@ class Holder:
         """Append one batch. Returns the owner's wish ('' or 'pause')."""
         name, first, args = self.append_call(lease, batch)
         return wish(await self.calls.call(name, first, *args))
+
+    async def beat(self, lease: Lease) -> str:
+        """Renew the lease now. Returns the owner's wish."""
+        return wish(await self.calls.call("heartbeat", lease.key, *lease.args, self.settings.lease_ms))
 
     async def item(self, lease: Lease, index: int, data: bytes, total: int) -> tuple[bool, str]:
         """Set one item's result. Returns whether it was set now (False: it was set before), and the owner's wish."""

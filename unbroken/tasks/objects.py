@@ -1,0 +1,83 @@
+"""The object store: where checkpoints go that are too large for Redis. A local folder by default, S3, GCS or Azure by
+URL, all through obstore.
+
+Names are `<shard>/<task>/<epoch>-<seq>-<sha>`: unique for each save, so nothing is ever overwritten, and a zombie's
+upload harms nobody: the pointer in Redis moves afterwards, under the fence."""
+
+from __future__ import annotations
+
+import logging
+import re
+from pathlib import Path
+from urllib.parse import unquote, urlparse
+
+import obstore
+from obstore.store import LocalStore, ObjectStore, from_url
+
+from unbroken.tasks import codec
+from unbroken.tasks.errors import Corrupt, UnbrokenError
+
+log = logging.getLogger("unbroken.tasks.objects")
+_NAME = re.compile(r"^s\d{1,3}/(s\d{1,3}-[0-9a-z]{26})/(\d+)-(\d+)-([0-9a-f]{16})$", re.ASCII)
+
+
+class Missing(UnbrokenError):
+    """There is no such object."""
+
+
+def name_of(task_id: str, epoch: str, seq: int, sha256: str) -> str:
+    """The key of one checkpoint."""
+    return f"{task_id.split('-', 1)[0]}/{task_id}/{epoch}-{seq}-{sha256[:16]}"
+
+
+def task_of(name: str) -> str | None:
+    """The task that a key belongs to, or None for a key that is not ours."""
+    match = _NAME.match(name)
+    return match.group(1) if match else None
+
+
+def _open(url: str) -> ObjectStore:
+    parsed = urlparse(url)
+    if parsed.scheme == "file":
+        return LocalStore(prefix=Path(unquote(parsed.path)), automatic_cleanup=True, mkdir=True)
+    return from_url(url)
+
+
+class Objects:
+    """Opened at the first use: most tasks never need it."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._store: ObjectStore | None = None
+
+    @property
+    def store(self) -> ObjectStore:
+        """The store itself."""
+        if self._store is None:
+            self._store = _open(self._url)
+        return self._store
+
+    async def put(self, task_id: str, epoch: str, seq: int, sealed: codec.Sealed) -> str:
+        """Write a checkpoint's bytes; returns their key. Raises what the store raises."""
+        name = name_of(task_id, epoch, seq, sealed.sha256)
+        await obstore.put_async(self.store, name, sealed.data)
+        return name
+
+    async def load(self, name: str, sealed: codec.Sealed, *, schema: int, limit: int) -> dict[str, object]:
+        """Read a state back. `sealed` says what the bytes must be; its data is empty. Raises Missing, Corrupt."""
+        if task_of(name) is None:
+            raise Corrupt("the reference to the object is malformed")
+        try:
+            answer = await obstore.get_async(self.store, name)
+        except FileNotFoundError as error:
+            raise Missing("its bytes are gone from the object store") from error
+        data = bytes(await answer.bytes_async())
+        whole = codec.Sealed(sealed.codec, sealed.schema, sealed.raw, sealed.sha256, data)
+        return codec.unseal(whole, schema=schema, limit=limit)
+
+    async def discard(self, name: str) -> None:
+        """Delete what nobody refers to. Never raises: what is left behind is found by `collect` later."""
+        try:
+            await obstore.delete_async(self.store, name)
+        except Exception as error:
+            log.info("object %s not deleted: %s", name, error)

@@ -1,0 +1,185 @@
+"""The worker: claims exactly as many tasks as it has free slots, and runs each in a Runner.
+
+Wake-ups are hints: the channel says "wake", "cancel <id>" or "pause <id>", and a poll finds what a lost hint would
+have told. A claim whose reply was lost is sent again under its own token, so that no lease is left without a holder."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import socket
+from typing import Any
+
+from unbroken.tasks.connection import Calls, connect
+from unbroken.tasks.errors import StoreUnavailable
+from unbroken.tasks.holder import Claimed, Holder, Last
+from unbroken.tasks.kind import Kind
+from unbroken.tasks.objects import Objects
+from unbroken.tasks.settings import Settings
+from unbroken.worker.backends.base import Backend
+from unbroken.worker.driver import Why
+from unbroken.worker.heartbeat import Heart
+from unbroken.worker.hints import Hints
+from unbroken.worker.pacing import between
+from unbroken.worker.pump import Outage, Pump
+from unbroken.worker.runner import Runner, Tools
+
+log = logging.getLogger("unbroken.worker.consumer")
+LAST_WORDS_S = 1.0  # beyond the grace, for calls that are being answered right now
+
+
+def worker_id() -> str:
+    """Unique for each start of a process: a name that comes back must never look like its dead predecessor."""
+    return f"{socket.gethostname()[:40]}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+class Consumer:
+    """One worker."""
+
+    def __init__(self, settings: Settings, backend: Backend, kinds: dict[str, Kind], *, name: str = "") -> None:
+        self.name = name or worker_id()
+        self.settings = settings
+        self.running: dict[str, Runner] = {}
+        self.claims = 0
+        self._jobs: set[asyncio.Task[None]] = set()
+        self._stopping = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._redis: Any = connect(settings.redis_url, name=self.name)
+        calls = Calls(self._redis, audit_max=settings.audit_max)
+        holder = Holder(calls, settings, self.name)
+        heart = Heart(settings, name=self.name, loop=asyncio.get_running_loop())
+        self.tools = Tools(settings, calls, holder, Pump(holder), heart, backend, kinds, Objects(settings.objects))
+        self._hints = Hints(settings.redis_url, self.name, self._hinted, self._wake.set)
+        self._token = holder.new_token()
+        self._open_claim = False
+
+    def stop(self) -> None:
+        """SIGTERM: claim nothing more, hand over what runs. Asked again: do not wait for the grace."""
+        if self._stopping.is_set():
+            self._hurry.set()
+        self._stopping.set()
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Work until `stop`, then drain. Returns when everything is handed over or the grace is over."""
+        self.tools.heart.start()
+        services = [
+            asyncio.create_task(self.tools.pump.run(), name="pump"),
+            asyncio.create_task(self._hints.run(), name="hints"),
+        ]
+        log.info("worker %s: up to %d tasks at once", self.name, self.settings.concurrency)
+        try:
+            await self._claim_loop()
+            await self._drain()
+        finally:
+            for service in services:
+                service.cancel()
+            await asyncio.wait(services, timeout=1)
+            self.tools.heart.stop()
+            await self._hints.close()
+            await self._redis.aclose()
+        log.info("worker %s: stopped", self.name)
+
+    # claiming
+
+    async def _claim_loop(self) -> None:
+        outage = Outage("claim")
+        again = 0
+        while not self._stopping.is_set():
+            self._wake.clear()
+            if len(self.running) >= self.settings.concurrency:
+                await self._rest(None)
+                continue
+            try:
+                self._open_claim = True
+                got = await self.tools.holder.claim(self._token)
+            except StoreUnavailable as error:  # it may have been done: the same token asks for its answer
+                await asyncio.sleep(outage.failed(error))
+                continue
+            except Exception:
+                log.exception("claim failed in an unknown way")
+                await asyncio.sleep(between(0.5, 1.5))
+                continue
+            outage.over()
+            self._next_token()
+            if isinstance(got, Claimed):
+                again = 0
+                self._start(got)
+            elif got == 0:
+                again += 1
+                await asyncio.sleep(min(0.5, 0.002 * again))
+            else:
+                await self._rest(got)
+
+    def _next_token(self) -> None:
+        self._open_claim = False
+        self._token = self.tools.holder.new_token()
+
+    async def _rest(self, due: float | None) -> None:
+        """Until a hint, a free slot, the next poll, or the time (`due` seconds) at which a task becomes ready."""
+        wait = self.settings.poll_s * between(0.8, 1.2)
+        if due is not None and 0 <= due < wait:
+            wait = due + 0.001
+        try:
+            async with asyncio.timeout(wait):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    def _start(self, claimed: Claimed) -> None:
+        self.claims += 1
+        runner = Runner(claimed, self.tools)
+        self.running[runner.task_id] = runner
+        job = asyncio.create_task(runner.run(), name=f"run {runner.task_id}")
+        self._jobs.add(job)
+        job.add_done_callback(lambda job: self._ended(runner, job))
+
+    def _ended(self, runner: Runner, job: asyncio.Task[None]) -> None:
+        self._jobs.discard(job)
+        if self.running.get(runner.task_id) is runner:
+            del self.running[runner.task_id]
+        self._wake.set()
+
+    def _hinted(self, task_id: str) -> None:
+        runner = self.running.get(task_id)
+        if runner is not None:
+            look = asyncio.create_task(runner.look(), name=f"look {task_id}")
+            self._jobs.add(look)
+            look.add_done_callback(self._jobs.discard)
+
+    # stopping
+
+    async def _drain(self) -> None:
+        log.info("worker %s: stopping, %d tasks are handed over", self.name, len(self.running))
+        for runner in list(self.running.values()):
+            runner.stop(Why.SHUTDOWN)
+        await self._return_open_claim()
+        hurry = asyncio.create_task(self._hurry.wait())
+        deadline = asyncio.get_running_loop().time() + self.settings.drain_s
+        while self._jobs and not hurry.done():
+            left = deadline - asyncio.get_running_loop().time()
+            if left <= 0:
+                break
+            await asyncio.wait([*self._jobs, hurry], timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        hurry.cancel()
+        if self._jobs:
+            for runner in self.running.values():
+                log.warning("%s: not handed over in time; its lease will end", runner.task_id)
+                runner.give_up()
+            await asyncio.wait(self._jobs, timeout=LAST_WORDS_S)
+
+    async def _return_open_claim(self) -> None:
+        """A claim without an answer may have been done: ask once more, and give the task back untouched."""
+        if not self._open_claim:
+            return
+        try:
+            async with asyncio.timeout(2):
+                got = await self.tools.holder.claim(self._token)
+                if isinstance(got, Claimed):
+                    last = Last(got.num("bytes"), b"", got.num("length"))
+                    await self.tools.holder.release(got.lease, last, to="recovering")
+        except Exception as error:
+            log.warning("an unanswered claim stays unanswered: %s", error)

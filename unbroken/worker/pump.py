@@ -1,0 +1,109 @@
+"""One loop per process that sends what the writers have gathered: all that are ready in one round trip."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from unbroken.tasks.errors import StoreUnavailable
+from unbroken.tasks.holder import Holder
+from unbroken.worker.pacing import between, full_jitter
+
+if TYPE_CHECKING:
+    from unbroken.worker.writer import Writer
+
+log = logging.getLogger("unbroken.worker.pump")
+T = TypeVar("T")
+BACKOFF_BASE_S, BACKOFF_CAP_S = 0.05, 1.0
+
+
+class Outage:
+    """One line in the log at the start of an outage and one at its end, however many calls fail in between."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self.tries = 0
+
+    def failed(self, error: Exception) -> float:
+        """A call failed. Returns the seconds to wait before the next."""
+        if self.tries == 0:
+            log.warning("%s: %s; trying again until it answers", self._what, error)
+        self.tries += 1
+        roll = between(0.2, 1.0)  # never nothing: no hot loop
+        return full_jitter(self.tries, base=BACKOFF_BASE_S, cap=BACKOFF_CAP_S, roll=roll)
+
+    def over(self) -> None:
+        """A call was answered."""
+        if self.tries:
+            log.warning("%s: Redis answers again after %d tries", self._what, self.tries)
+            self.tries = 0
+
+
+class Pump:
+    """Sends batches. Keeps each unanswered batch until there is an answer."""
+
+    def __init__(self, holder: Holder) -> None:
+        self._holder = holder
+        self._ready: dict[Writer, None] = {}
+        self._wake = asyncio.Event()
+        self._outage = Outage("append")
+
+    @property
+    def trouble(self) -> bool:
+        """Redis did not answer the last time."""
+        return self._outage.tries > 0
+
+    def ready(self, writer: Writer) -> None:
+        """The writer has something to send."""
+        self._ready[writer] = None
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Send until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            writers, self._ready = self._ready, {}
+            try:
+                await self._send(writers)
+                continue
+            except StoreUnavailable as error:
+                wait = self._outage.failed(error)
+            except Exception as error:  # the writers depend on this loop: whatever it was, it goes on
+                log.exception("append failed in an unknown way")
+                wait = self._outage.failed(error)
+            self._ready = writers | self._ready
+            await asyncio.sleep(wait)
+            self._wake.set()
+
+    async def _send(self, writers: dict[Writer, None]) -> None:
+        batches = [(writer, batch) for writer in writers if (batch := writer.next_batch())]
+        if not batches:
+            return
+        calls = [self._holder.append_call(writer.lease, batch) for writer, batch in batches]
+        replies = await self._holder.calls.call_many(calls)
+        self._outage.over()
+        for (writer, _), reply in zip(batches, replies, strict=True):
+            writer.answered(reply)
+
+    async def patiently(
+        self, call: Callable[[], Awaitable[T]], *, give_up: Callable[[], bool] = lambda: False, full_s: float = 10.0
+    ) -> T:
+        """Make a call that may be repeated, until it is answered. Raises what it raises, and StoreUnavailable when
+        `give_up` says so or when Redis has been full for `full_s` seconds."""
+        outage = Outage("a call")
+        loop = asyncio.get_running_loop()
+        full_since = 0.0
+        while True:
+            try:
+                answer = await call()
+            except StoreUnavailable as error:
+                full_since = (full_since or loop.time()) if error.full else 0.0
+                if give_up() or (full_since and loop.time() - full_since > full_s):
+                    raise
+                await asyncio.sleep(outage.failed(error))
+            else:
+                outage.over()
+                return answer
