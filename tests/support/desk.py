@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 
 from unbroken.tasks import codec, events, keys
 from unbroken.tasks.connection import Calls
-from unbroken.tasks.holder import Batch, Claimed, Event, Holder, Last, Lease
+from unbroken.tasks.holder import Batch, Claimed, Event, Holder, Last, Lease, wish
 from unbroken.tasks.record import Task
 from unbroken.tasks.settings import Settings
 from unbroken.tasks.store import NewTask, Store
@@ -85,6 +85,10 @@ class Desk:
         """Save an inline checkpoint."""
         sealed = codec.seal(state, schema=1, limit=1_000_000)
         return await self.holder().checkpoint(lease, seq=seq, offset=offset, progress=0.5, sealed=sealed)
+
+    async def beat(self, lease: Lease) -> str:
+        """One heartbeat. Returns the owner's wish."""
+        return wish(await self.store.calls.call("heartbeat", lease.key, *lease.args, self.settings.lease_ms))
 
     async def log(self, task_id: str) -> list[tuple[str, str, bytes]]:
         """All events."""
