@@ -15,6 +15,7 @@ from unbroken.cli.logs import Output, harmless, important
     [
         ("2026-01-01 INFO server: started", False),
         ("2026-01-01 WARNING worker: Redis does not answer", True),
+        ("unbroken: UNBROKEN_LEASE_S: Input should be a valid number", True),
         ("Traceback (most recent call last):", True),
         ('{"level":"error","message":"x"}', True),
         ("a task called ERRORS is no error", False),

@@ -10,6 +10,9 @@ from collections.abc import Callable, Sequence
 from unbroken.cli.child import Child, Part
 from unbroken.cli.logs import Output
 
+# One Ctrl-C may arrive twice: from the terminal, and forwarded by what started us (`uv run`).
+ONE_WISH_S = 1.0
+
 
 class Supervisor:
     """stages: parts that may start together, in order; a stage starts when the one before is ready. They
@@ -20,6 +23,7 @@ class Supervisor:
         self._stages = [[Child(part, output) for part in stage] for stage in stages]
         self._output = output
         self._asked = asyncio.Event()
+        self._asked_at = 0.0
 
     async def run(self, on_ready: Callable[[], None]) -> None:
         """Run until SIGINT, SIGTERM or SIGHUP. `on_ready` is called once, when everything works.
@@ -58,9 +62,13 @@ class Supervisor:
                 loop.add_signal_handler(number, self._stop_asked, number)
 
     def _stop_asked(self, number: signal.Signals) -> None:
+        now = asyncio.get_running_loop().time()
         if not self._asked.is_set():
             self._asked.set()
+            self._asked_at = now
             self._output.say("stopping: workers hand over their tasks (once more to stop at once)")
+            return
+        if now - self._asked_at < ONE_WISH_S:
             return
         for stage in self._stages:
             for child in stage:
