@@ -9,10 +9,11 @@ from collections.abc import AsyncIterator
 from starlette.applications import Starlette
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from unbroken.server import kinds, lifecycle, wire
+from unbroken.server import lifecycle, wire
 from unbroken.server.context import Services
 from unbroken.server.problems import from_exception
 from unbroken.server.table import ROUTES
+from unbroken.tasks import registry
 from unbroken.tasks.settings import Settings
 
 log = logging.getLogger("unbroken.server")
@@ -67,8 +68,8 @@ class App(Starlette):
 
 
 def create_app(settings: Settings) -> Starlette:
-    """An application; nothing is connected before it is started. Raises BadSetting for kinds that do not load."""
-    known = kinds.load(settings)
+    """An application; nothing is connected before it is started. Raises BadKind for kinds that do not load."""
+    known = registry.specs(settings)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:

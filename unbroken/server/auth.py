@@ -61,14 +61,14 @@ async def find_caller(request: Request) -> Caller | None:
             return Caller(key.owner, f"key:{key.key_id}", "key")
     required = keys_needed(shared.settings, await shared.access.any_keys())
     if not required:
-        _check_host(request, shared.settings)
-        _check_same_origin(request)
+        check_host(request, shared.settings)
+        check_same_origin(request)
         return Caller(LOCAL, LOCAL, "local")
     token = request.cookies.get(COOKIE)
     if bearer is None and token:
         key = await shared.access.by_session(token)
         if key is not None:
-            _check_same_origin(request)
+            check_same_origin(request)
             return Caller(key.owner, f"session:{key.key_id}", "session")
     return None
 
@@ -91,7 +91,7 @@ def _bearer(request: Request) -> str | None:
     return value.strip() if scheme.lower() == "bearer" else None
 
 
-def _check_host(request: Request, settings: Settings) -> None:
+def check_host(request: Request, settings: Settings) -> None:
     # A name that an attacker controls can be pointed at 127.0.0.1 (DNS rebinding); the Host header then betrays it.
     if settings.insecure and not is_loopback(settings.host):
         return
@@ -100,7 +100,7 @@ def _check_host(request: Request, settings: Settings) -> None:
         raise Problem(403, "Without keys this server answers to loopback names only.")
 
 
-def _check_same_origin(request: Request) -> None:
+def check_same_origin(request: Request) -> None:
     """Writes that a browser sends by itself must come from our own page."""
     if request.method in _SAFE:
         return

@@ -11,9 +11,10 @@ from typing import Protocol
 from starlette.requests import HTTPConnection
 
 from unbroken.server.hub import Hub
-from unbroken.server.kinds import Kinds
 from unbroken.server.replay import Replayer
 from unbroken.tasks.access import Access
+from unbroken.tasks.objects import Objects
+from unbroken.tasks.registry import Spec
 from unbroken.tasks.settings import Settings
 from unbroken.tasks.store import Store
 
@@ -58,8 +59,9 @@ class Services:
     hub: Hub
     replayer: Replayer
     access: Access
-    kinds: Kinds
+    kinds: dict[str, Spec]
     streams: Streams
+    objects: Objects
     loops: list[Loop] = field(default_factory=list)
     started: float = field(default_factory=time.monotonic)
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
@@ -70,6 +72,8 @@ class Services:
 
     async def forget_objects(self, where: list[str]) -> None:
         """Delete objects that nothing refers to any more."""
+        for name in where:
+            await self.objects.discard(name)
 
     def stop(self) -> None:
         """Close all streams soon; may be called from another thread."""

@@ -12,10 +12,11 @@ from sse_starlette.sse import AppStatus
 
 from unbroken.server.context import Services, Streams
 from unbroken.server.hub import Hub
-from unbroken.server.kinds import Kinds
 from unbroken.server.loops import Reaper, Sweeper
 from unbroken.server.replay import Replayer
 from unbroken.tasks.access import Access
+from unbroken.tasks.objects import Objects
+from unbroken.tasks.registry import Spec
 from unbroken.tasks.settings import Settings
 from unbroken.tasks.store import open_store
 
@@ -24,7 +25,7 @@ DRAIN_S = 5.0  # over which streams are closed at shutdown, so that viewers do n
 
 
 @contextlib.asynccontextmanager
-async def running(settings: Settings, kinds: Kinds) -> AsyncIterator[Services]:
+async def running(settings: Settings, kinds: dict[str, Spec]) -> AsyncIterator[Services]:
     """Everything between the start and the end of an application."""
     AppStatus.should_exit = False  # left behind by an earlier server in this process
     store = open_store(settings, name="unbroken-server")
@@ -37,6 +38,7 @@ async def running(settings: Settings, kinds: Kinds) -> AsyncIterator[Services]:
         access=Access(store),
         kinds=kinds,
         streams=Streams(settings.streams_per_owner),
+        objects=Objects(settings.objects),
     )
     reaper, sweeper = Reaper(services), Sweeper(services)
     services.loops = [reaper, sweeper]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import logging
+import socket
 
 import uvicorn
 from starlette.applications import Starlette
 
+from unbroken.server import guards
 from unbroken.server.app import create_app
 from unbroken.server.lifecycle import DRAIN_S
 from unbroken.tasks.settings import Settings
@@ -17,7 +21,19 @@ GRACE_S = int(DRAIN_S) + 5  # after which requests that still run are cancelled
 def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT. Raises BadSetting when it may not start like this."""
     _log_to_stderr(settings.log_level)
-    uvicorn.Server(config(settings, create_app(settings))).run()
+    asyncio.run(guards.check(settings))
+    Server(config(settings, create_app(settings))).run()
+
+
+class Server(uvicorn.Server):
+    """Once everything is loaded, what is loaded is not looked at by the garbage collector any more."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, then freeze."""
+        await super().startup(sockets)
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 100)  # thousands of viewers are many objects and no garbage
 
 
 def config(settings: Settings, app: Starlette) -> uvicorn.Config:

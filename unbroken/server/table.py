@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from starlette.routing import Route
 
-from unbroken.server.routes import health, stream, tasks
+from unbroken.server import openapi
+from unbroken.server.routes import dead, health, many, moves, operating, pages, results, session, stream, tasks
 
 TASK = "/api/tasks/{task_id}"
 
@@ -14,6 +15,24 @@ ROUTES = (
     Route(TASK, tasks.show, methods=["GET"]),
     Route(TASK, tasks.delete, methods=["DELETE"]),
     Route(f"{TASK}/stream", stream.stream, methods=["GET"]),
+    Route("/api/stream", many.stream, methods=["GET"]),
+    Route(f"{TASK}/result", results.result, methods=["GET"]),
+    Route(f"{TASK}/rendered", results.rendered, methods=["GET"]),
+    Route(f"{TASK}/checkpoint", moves.checkpoint, methods=["GET"]),
+    Route(f"{TASK}/recover", moves.recover, methods=["POST"]),
+    Route(f"{TASK}/pause", moves.pause, methods=["POST"]),
+    Route(f"{TASK}/cancel", moves.cancel, methods=["POST"]),
+    Route("/api/dead-letters", dead.index, methods=["GET"]),
+    Route("/api/dead-letters/replay", dead.replay, methods=["POST"]),
+    Route("/api/stats", operating.stats, methods=["GET"]),
+    Route("/api/session", session.show, methods=["GET"]),
+    Route("/api/session", session.sign_in, methods=["POST"]),
+    Route("/api/session", session.sign_out, methods=["DELETE"]),
+    Route("/api/openapi.json", openapi.show, methods=["GET"]),
+    Route("/metrics", operating.prometheus, methods=["GET"]),
     Route("/healthz", health.alive, methods=["GET"]),
     Route("/readyz", health.ready, methods=["GET"]),
+    Route("/favicon.ico", pages.favicon, methods=["GET"]),
+    Route("/static/{path:path}", pages.static, methods=["GET"]),
+    Route("/", pages.index, methods=["GET"]),
 )

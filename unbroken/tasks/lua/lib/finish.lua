@@ -1,9 +1,12 @@
 -- What every way into a terminal state does.
 
+-- Counted for the owner, and for everybody (no owner is called '').
 local function hour(t, what)
-  local bucket = key('tally', t.owner .. ':' .. int(math.floor(NOW / 60000)))
-  redis.call('HINCRBY', bucket, what, 1)
-  redis.call('EXPIRE', bucket, 7200)
+  for _, owner in ipairs({t.owner, ''}) do
+    local bucket = key('tally', owner .. ':' .. int(math.floor(NOW / 60000)))
+    redis.call('HINCRBY', bucket, what, 1)
+    redis.call('EXPIRE', bucket, 7200)
+  end
 end
 
 -- The idempotency key of a task lives as long as the task, and `keep` ms beyond its end.

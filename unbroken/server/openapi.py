@@ -1,0 +1,229 @@
+"""The API's own description, OpenAPI 3.1, made from the models and the table below."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from unbroken import __version__
+from unbroken.server.schemas import INTEGER, STRING, components, ref
+from unbroken.tasks.state import State
+
+Spec = dict[str, Any]
+TASK = "/api/tasks/{task_id}"
+PROBLEM = {"application/problem+json": {"schema": ref("Problem")}}
+EVENTS = {"text/event-stream": {"schema": {"type": "string"}}}
+
+MEANING = {
+    200: "As asked.",
+    201: "Created.",
+    202: "Accepted; it happens soon.",
+    204: "Nothing to say.",
+    206: "A part.",
+    304: "Not modified.",
+    400: "Malformed.",
+    401: "A valid key is needed.",
+    403: "Comes from another site.",
+    404: "No such task, or not yours.",
+    409: "Not in this state.",
+    410: "Not kept any more.",
+    413: "Too large.",
+    415: "Not JSON, or compressed.",
+    416: "Beyond the end.",
+    422: "Some fields are not right.",
+    429: "Too much; see Retry-After.",
+    503: "Not now; see Retry-After.",
+    507: "The database is full; see Retry-After.",
+}
+
+
+def query(name: str, schema: Spec = STRING, text: str = "") -> Spec:
+    """A parameter in the query."""
+    return {"name": name, "in": "query", "schema": schema, "description": text or name}
+
+
+def header(name: str, text: str) -> Spec:
+    """A parameter in a header."""
+    return {"name": name, "in": "header", "schema": STRING, "description": text}
+
+
+KEY = header("Idempotency-Key", "1-255 visible ASCII characters")
+CURSOR = (
+    header("Last-Event-ID", "the id of the last event that arrived; wins over the query"),
+    query("last_event_id", text="the same; -1 = from the start"),
+    query("lastEventId", text="the same"),
+)
+LIMIT = query("limit", {"type": "integer", "minimum": 1, "maximum": 200, "default": 50})
+STATE = query("state", {"type": "string", "enum": [state.value for state in State]})
+FILTERS = (STATE, query("kind"), query("sender"), query("topic"), query("priority"), LIMIT, query("cursor"))
+SPAN = (query("from", INTEGER, "first code point"), query("to", INTEGER, "behind the last code point"))
+
+
+def op(
+    name: str,
+    summary: str,
+    good: dict[int, str | Spec | None],
+    bad: tuple[int, ...] = (),
+    *,
+    parameters: tuple[Spec, ...] = (),
+    body: str | None = None,
+    open_to_all: bool = False,
+) -> Spec:
+    """One operation. good: status to schema name, content, or None for no body."""
+    answers: Spec = {}
+    for status, what in good.items():
+        content = {"application/json": {"schema": ref(what)}} if isinstance(what, str) else what
+        answers[str(status)] = {"description": MEANING[status]} | ({"content": content} if content else {})
+    usual = (503,) if open_to_all else (401, 403, 503)
+    for status in sorted({*bad, *usual} - set(good)):
+        answers[str(status)] = {"description": MEANING[status], "content": PROBLEM}
+    spec: Spec = {"operationId": name, "summary": summary, "responses": answers}
+    if parameters:
+        spec["parameters"] = list(parameters)
+    if body:
+        spec["requestBody"] = {"required": True, "content": {"application/json": {"schema": ref(body)}}}
+    if open_to_all:
+        spec["security"] = []
+    return spec
+
+
+def plain(media: str) -> Spec:
+    """Content that is not JSON."""
+    return {media: {"schema": {"type": "string"}}}
+
+
+def _result() -> Spec:
+    both = {"application/json": {"schema": {"anyOf": [ref("TextResult"), ref("BatchResult")]}}}
+    return {**plain("text/plain"), **both}
+
+
+PATHS: dict[str, dict[str, Spec]] = {
+    "/api/tasks": {
+        "post": op(
+            "create", "Create a task.", {201: "Task"}, (400, 413, 415, 422, 429, 507), parameters=(KEY,), body="Submit"
+        ),
+        "get": op("list", "List tasks, newest first.", {200: "TaskPage"}, (400, 422), parameters=FILTERS),
+    },
+    TASK: {
+        "get": op(
+            "show", "One task.", {200: "Task", 304: None}, (404,), parameters=(header("If-None-Match", "an ETag"),)
+        ),
+        "delete": op("delete", "Remove an ended task with every trace.", {204: None}, (404, 409)),
+    },
+    f"{TASK}/stream": {
+        "get": op(
+            "stream", "The event stream of a task.", {200: EVENTS, 204: None}, (400, 404, 410, 429), parameters=CURSOR
+        )
+    },
+    "/api/stream": {
+        "get": op(
+            "stream_many",
+            "Several tasks on one stream; task_id is in the data.",
+            {200: EVENTS, 204: None},
+            (400, 404, 429),
+            parameters=({**query("task", {"type": "array", "items": STRING}), "required": True}, *CURSOR),
+        )
+    },
+    f"{TASK}/result": {
+        "get": op(
+            "result",
+            "The result: text, or JSON by Accept or for a batch.",
+            {200: _result(), 206: _result(), 304: None},
+            (404, 409, 410, 416),
+            parameters=(header("Range", "one range of bytes"), header("Accept", "text/plain or application/json")),
+        )
+    },
+    f"{TASK}/rendered": {
+        "get": op(
+            "rendered",
+            "A part of the text, from Markdown to safe HTML.",
+            {200: plain("text/html")},
+            (404, 422),
+            parameters=SPAN,
+        )
+    },
+    f"{TASK}/checkpoint": {"get": op("checkpoint", "What is saved; never the data.", {200: "Checkpoint"}, (404,))},
+    f"{TASK}/recover": {
+        "post": op(
+            "recover",
+            "Continue a paused task from its checkpoint, once.",
+            {200: "Recovery", 202: "Recovery"},
+            (400, 404, 409),
+            parameters=(KEY,),
+        )
+    },
+    f"{TASK}/pause": {
+        "post": op(
+            "pause", "Stop a task and keep its progress.", {200: "Task", 202: "Task"}, (404, 409), parameters=(KEY,)
+        )
+    },
+    f"{TASK}/cancel": {"post": op("cancel", "Stop a task for good.", {200: "Task"}, (404, 409), parameters=(KEY,))},
+    "/api/dead-letters": {
+        "get": op(
+            "dead_letters",
+            "Failed tasks by kind and error, or those of one group.",
+            {200: {"application/json": {"schema": {"anyOf": [ref("DeadGroups"), ref("DeadGroup")]}}}},
+            (422,),
+            parameters=(query("group"), LIMIT),
+        )
+    },
+    "/api/dead-letters/replay": {
+        "post": op(
+            "replay",
+            "Continue failed tasks from their checkpoints with fresh budgets.",
+            {200: "Replayed"},
+            (400, 413, 415, 422),
+            parameters=(KEY,),
+            body="Replay",
+        )
+    },
+    "/api/stats": {"get": op("stats", "Queue depth, in flight, states, the last hour.", {200: "Stats"})},
+    "/api/session": {
+        "get": op("session", "Who is signed in.", {200: "Session"}, open_to_all=True),
+        "post": op(
+            "sign_in",
+            "Exchange a key for a cookie.",
+            {200: "Session"},
+            (400, 401, 403, 413, 415, 422),
+            body="SignIn",
+            open_to_all=True,
+        ),
+        "delete": op("sign_out", "Forget the cookie.", {204: None}, (403,), open_to_all=True),
+    },
+    "/api/openapi.json": {
+        "get": op("openapi", "This description.", {200: plain("application/json")}, open_to_all=True)
+    },
+    "/metrics": {"get": op("metrics", "Numbers for Prometheus.", {200: plain("text/plain")})},
+    "/healthz": {"get": op("alive", "The process serves.", {200: plain("application/json")}, open_to_all=True)},
+    "/readyz": {"get": op("ready", "Redis and all loops answer.", {200: "Ready", 503: "Ready"}, open_to_all=True)},
+}
+
+
+@cache
+def document() -> Spec:
+    """The whole description."""
+    task_id = {"name": "task_id", "in": "path", "required": True, "schema": STRING}
+    paths: dict[str, Any] = {}
+    for path, operations in PATHS.items():
+        paths[path] = ({"parameters": [task_id]} if "{task_id}" in path else {}) | operations
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Unbroken", "version": __version__, "description": "Long AI generations that survive."},
+        "paths": paths,
+        "components": {
+            "schemas": components(),
+            "securitySchemes": {
+                "bearer": {"type": "http", "scheme": "bearer"},
+                "cookie": {"type": "apiKey", "in": "cookie", "name": "unbroken_session"},
+            },
+        },
+        "security": [{"bearer": []}, {"cookie": []}, {}],
+    }
+
+
+async def show(_: Request) -> Response:
+    """GET /api/openapi.json"""
+    return JSONResponse(document(), headers={"Cache-Control": "no-cache"})

@@ -1,0 +1,117 @@
+"""The result, and the text as the page shows it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+
+from markdown_it import MarkdownIt
+from starlette.requests import Request
+from starlette.responses import Response
+
+from unbroken.server.auth import caller
+from unbroken.server.context import Services, services
+from unbroken.server.problems import Problem, field_error
+from unbroken.server.routes.tasks import matches, whole
+from unbroken.tasks.record import Task
+from unbroken.tasks.result import encode_batch
+from unbroken.tasks.state import State
+
+PLAIN, JSON = "text/plain; charset=utf-8", "application/json"
+RENDER_MAX = 200_000  # characters rendered in one answer
+_RANGE = re.compile(r"^bytes=(\d{0,18})-(\d{0,18})$", re.ASCII)
+
+
+async def result(request: Request) -> Response:
+    """GET /api/tasks/{task_id}/result"""
+    shared, who = services(request), await caller(request)
+    task = await shared.store.get(request.path_params["task_id"], who.owner)
+    if task.state is not State.COMPLETED:
+        detail = f"There is no result: the task is {task.state}."
+        raise Problem(409, detail, state=task.state.value)
+    if task.text("shed") == "1":
+        raise Problem(410, "The result is not kept any more.", state=task.state.value)
+    body, media = await _content(shared, task, request.headers.get("accept", ""))
+    return _ranged(request, body, media, f'"{task.text("sha256") or task.last_event_id}-{media[:6]}"')
+
+
+async def _content(shared: Services, task: Task, accept: str) -> tuple[bytes, str]:
+    if task.text("unit") == "items":
+        return encode_batch(await shared.store.items(task.id)), JSON
+    raw = await shared.store.text(task.id) or b""
+    if not wants_json(accept):
+        return raw, PLAIN
+    text = raw.decode("utf-8", "replace")
+    answer = {"task_id": task.id, "text": text, "length": len(text), "sha256": task.text("sha256")}
+    return json.dumps(answer, ensure_ascii=False).encode(), JSON
+
+
+def wants_json(accept: str) -> bool:
+    """Does this Accept header prefer JSON to plain text? (RFC 9110; a tie goes to plain text.)"""
+    weight = {"application/json": -1.0, "text/plain": -1.0}
+    general = {"application/json": ("application/*", "*/*"), "text/plain": ("text/*", "*/*")}
+    given: dict[str, float] = {}
+    for part in accept.lower().split(","):
+        name, *parameters = (piece.strip() for piece in part.split(";"))
+        q = next((p[2:] for p in parameters if p.startswith("q=")), "1")
+        given[name] = float(q) if re.fullmatch(r"[01](\.\d{0,3})?", q) else 0.0
+    for name in weight:
+        weight[name] = next((given[n] for n in (name, *general[name]) if n in given), 0.0)
+    return weight["application/json"] > weight["text/plain"]
+
+
+def _ranged(request: Request, body: bytes, media: str, etag: str) -> Response:
+    headers = {
+        "ETag": etag,
+        "Accept-Ranges": "bytes",
+        "Cache-Control": "private, no-cache",
+        "Vary": "Accept",
+        "X-Content-Type-Options": "nosniff",
+        "Content-Disposition": "inline",
+    }
+    if matches(request.headers.get("if-none-match"), etag):
+        return Response(status_code=304, headers=headers)
+    given = request.headers.get("range")
+    condition = request.headers.get("if-range")
+    match = _RANGE.match(given.strip()) if given and (condition is None or condition == etag) else None
+    if match is None or match[0] == "bytes=-":  # none, several, or another unit: the whole is a right answer too
+        return Response(body, 200, headers, media)
+    start, stop = _bounds(match[1], match[2], len(body))
+    if start >= stop:
+        more = {"Content-Range": f"bytes */{len(body)}"}
+        raise Problem(416, f"The result has {len(body)} bytes.", headers=more)
+    headers["Content-Range"] = f"bytes {start}-{stop - 1}/{len(body)}"
+    return Response(body[start:stop], 206, headers, media)
+
+
+def _bounds(first: str, last: str, size: int) -> tuple[int, int]:
+    if first == "":
+        return max(0, size - int(last)), size
+    stop = size if last == "" else min(size, int(last) + 1)
+    return int(first), stop
+
+
+_markdown = MarkdownIt("commonmark", {"html": False, "linkify": False}).enable("table").disable("image")
+
+
+async def rendered(request: Request) -> Response:
+    """GET /api/tasks/{task_id}/rendered?from=&to= (code points): a fragment of HTML made from Markdown.
+
+    Raw HTML in the text comes out as text, links with a script in them are not links, and images are not made, since
+    fetching one would tell a stranger that somebody reads."""
+    shared, who = services(request), await caller(request)
+    task = await shared.store.get(request.path_params["task_id"], who.owner)
+    query = request.query_params
+    start = whole(query.get("from"), "from", default=0, low=0, high=10**9)
+    stop = whole(query.get("to"), "to", default=start + RENDER_MAX, low=0, high=10**9)
+    if stop < start or stop - start > RENDER_MAX:
+        raise field_error("to", f"At most {RENDER_MAX} characters at once, and not before `from`.")
+    text = (await shared.store.text(task.id) or b"").decode("utf-8", "replace")[start:stop]
+    html = await asyncio.to_thread(_markdown.render, text)
+    headers = {
+        "Cache-Control": "no-store",
+        "X-Content-Type-Options": "nosniff",
+        "Content-Security-Policy": "default-src 'none'; sandbox",
+    }
+    return Response(html, 200, headers, "text/html; charset=utf-8")

@@ -1,0 +1,126 @@
+"""Shapes of what the API takes and gives, as JSON Schema: bodies from the models that validate them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic.json_schema import models_json_schema
+
+from unbroken.server.routes.dead import Replay
+from unbroken.server.routes.session import SignIn
+from unbroken.tasks.events import NAMES
+from unbroken.tasks.inputs import BatchInput, ChainInput, Submit, TextInput
+from unbroken.tasks.state import Reason, State
+
+Schema = dict[str, Any]
+
+STRING: Schema = {"type": "string"}
+INTEGER: Schema = {"type": "integer", "minimum": 0}
+NUMBER: Schema = {"type": "number"}
+BOOLEAN: Schema = {"type": "boolean"}
+TIME: Schema = {"type": "string", "format": "date-time"}
+SHARE: Schema = {"type": "number", "minimum": 0, "maximum": 1}
+
+
+def maybe(schema: Schema) -> Schema:
+    """Or null."""
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def ref(name: str) -> Schema:
+    """A component."""
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def obj(properties: dict[str, Schema], optional: tuple[str, ...] = (), **more: Any) -> Schema:
+    """An object whose members are all there, but for the optional ones."""
+    required = [name for name in properties if name not in optional]
+    return {"type": "object", "properties": properties, "required": required, **more}
+
+
+def many(schema: Schema) -> Schema:
+    """A list."""
+    return {"type": "array", "items": schema}
+
+
+def components() -> dict[str, Schema]:
+    """All named shapes."""
+    models = [(model, "validation") for model in (Submit, TextInput, BatchInput, ChainInput, Replay, SignIn)]
+    _, definitions = models_json_schema(models, ref_template="#/components/schemas/{model}")  # type: ignore[arg-type]
+    made: dict[str, Schema] = dict(definitions["$defs"])
+    made["Submit"]["properties"]["input"] = {
+        "description": "By kind; kinds that the operator registered have their own.",
+        "anyOf": [ref("TextInput"), ref("BatchInput"), ref("ChainInput"), {"type": "object"}],
+    }
+    return made | _answers()
+
+
+def _answers() -> dict[str, Schema]:
+    error = obj({"code": STRING, "message": STRING, "retryable": BOOLEAN})
+    hour = obj({"successes": INTEGER, "failures": INTEGER, "failure_ratio": maybe(SHARE)})
+    group = {"group": STRING, "count": INTEGER, "kind": STRING, "error": maybe(ref("TaskError"))}
+    return {
+        "State": {"type": "string", "enum": [state.value for state in State]},
+        "TaskError": error,
+        "Checkpoint": obj(
+            {"event_id": STRING, "offset": INTEGER, "progress": SHARE, "size": INTEGER, "saved_at": TIME}
+            | {"where": {"type": "string", "enum": ["inline", "object"]}}
+        ),
+        "Task": _task(),
+        "TaskPage": obj({"items": many(ref("Task")), "next_cursor": maybe(STRING)}),
+        "Recovery": obj(
+            {"recovery_id": STRING, "from_checkpoint": maybe(ref("Checkpoint"))}
+            | {"task_id": STRING, "state": ref("State")}
+        ),
+        "TextResult": obj({"task_id": STRING, "text": STRING, "length": INTEGER, "sha256": STRING}),
+        "BatchResult": obj({"items": many(ref("Item"))}),
+        "Item": obj({"index": INTEGER, "ok": BOOLEAN, "result": {}, "error": error}, ("result", "error")),
+        "DeadGroups": obj(
+            {"groups": many(obj(group | {"last_failed_at": maybe(TIME), "examples": many(STRING)}))},
+        ),
+        "DeadGroup": obj({"group": STRING, "items": many(ref("Task"))}),
+        "Replayed": obj(
+            {"replayed": INTEGER, "task_ids": many(STRING)}
+            | {"refused": {"type": "object", "additionalProperties": STRING}}
+        ),
+        "Stats": obj(
+            {"queue": obj({"ready": INTEGER, "delayed": INTEGER}), "queue_depth": INTEGER, "in_flight": INTEGER}
+            | {"states": {"type": "object", "additionalProperties": INTEGER}, "last_hour": hour}
+            | {"oldest_pending_s": maybe(NUMBER)}
+        ),
+        "Session": obj({"owner": maybe(STRING), "keys_required": BOOLEAN}),
+        "Ready": obj({"status": STRING, "checks": {"type": "object", "additionalProperties": BOOLEAN}}),
+        "Problem": obj(
+            {"type": STRING, "title": STRING, "status": INTEGER, "detail": STRING, "state": ref("State")}
+            | {"incident": STRING, "errors": many(obj({"field": STRING, "message": STRING}))},
+            ("state", "incident", "errors"),
+        ),
+        "EventName": {"type": "string", "enum": sorted(NAMES)},
+    }
+
+
+def _task() -> Schema:
+    counts = ("attempts", "errors", "max_attempts", "crashes", "max_crashes", "done", "length")
+    times = ("retry_at", "started_at", "updated_at", "finished_at")
+    properties: dict[str, Schema] = {
+        "task_id": STRING,
+        "kind": STRING,
+        "state": ref("State"),
+        "reason": maybe({"type": "string", "enum": [reason.value for reason in Reason]}),
+        "sender": maybe(STRING),
+        "topic": maybe(STRING),
+        "priority": {"type": "string", "enum": ["high", "normal", "low"]},
+        "recovery": {"type": "string", "enum": ["auto", "manual"]},
+        "timeout_s": NUMBER,
+        "progress": SHARE,
+        "total": maybe(INTEGER),
+        "unit": STRING,
+        "last_event_id": STRING,
+        "checkpoint": maybe(ref("Checkpoint")),
+        "stale": BOOLEAN,
+        "error": maybe(ref("TaskError")),
+        "created_at": TIME,
+        "links": {"type": "object", "additionalProperties": STRING},
+    }
+    properties |= dict.fromkeys(counts, INTEGER) | {name: maybe(TIME) for name in times}
+    return obj(properties, description="Never holds the input's or the result's text.")
