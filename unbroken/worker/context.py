@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -66,6 +67,7 @@ class Context:
     backend: Backend
     limits: ModelLimits
     failures: int = 0
+    _failed: Counter[str] = field(default_factory=Counter)
     _open: set[AsyncGenerator[Piece | Rewind, None]] = field(default_factory=set)
 
     async def generate(
@@ -74,7 +76,8 @@ class Context:
         """See Run.generate."""
         await self.limits.wait(ask, prefix)
         request_id = f"{self.task_id}-{self.attempt}" + (f"-{part}" if part else "")
-        stream = self.backend.generate(ask, prefix, Call(self.task_id, request_id, self.attempt, self.failures))
+        failures = self.failures + self._failed[part]
+        stream = self.backend.generate(ask, prefix, Call(self.task_id, request_id, self.attempt, failures))
         self._open.add(stream)
         limit, waited = self.settings.first_token_timeout_s, "first_token_timeout"
         try:
@@ -88,6 +91,9 @@ class Context:
                     raise Transient(waited, f"The model said nothing for {limit:g} seconds.") from None
                 yield piece
                 limit, waited = self.settings.idle_timeout_s, "idle_timeout"
+        except Transient:
+            self._failed[part] += 1
+            raise
         finally:
             await stream.aclose()
             self._open.discard(stream)

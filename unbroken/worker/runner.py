@@ -78,6 +78,8 @@ class Runner:
     def give_up(self) -> None:
         """The grace is over: calls that Redis does not answer are not repeated any more."""
         self._given_up = True
+        if self._writer is not None:
+            self._writer.fail(StoreUnavailable("the grace is over"))
         if self._driver is not None:
             self._driver.cut()
 
@@ -167,11 +169,21 @@ class Runner:
             writer.done = len(resume.items)
         if writer.total is None:
             writer.total = kind.total(data)
+        if writer.total is None and kind.unit == "tokens":
+            writer.total = settings.default_max_tokens
         if kind.continues == "state" and len(resume.text) > resume.state_offset:
             resume.text = resume.text[: resume.state_offset]
             await writer.rewind(resume.state_offset)
         context = self._context(data, resume)
-        saver = Saver(self.lease, tools.holder, tools.objects, writer, tools.pump, schema=kind.schema)
+        saver = Saver(
+            self.lease,
+            tools.holder,
+            tools.objects,
+            writer,
+            tools.pump,
+            schema=kind.schema,
+            late=kind.continues == "text",
+        )
         saver.give_up = self._over
         grace = 0.2 if kind.continues == "text" else settings.drain_s / 2
         steps = source(kind.run(context), self.task_id)

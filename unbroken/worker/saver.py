@@ -38,14 +38,17 @@ class _Offer:
 
 
 class Saver:
-    """Saves the points that a kind offers."""
+    """Saves the points that a kind offers.
+
+    late: a state that is a function may still be asked after the generator was closed. So for kinds that continue from
+    the text; where the state is the truth, a kind that has gone on since may have changed half of it."""
 
     def __init__(
-        self, lease: Lease, holder: Holder, objects: Objects, writer: Writer, pump: Pump, *, schema: int
+        self, lease: Lease, holder: Holder, objects: Objects, writer: Writer, pump: Pump, *, schema: int, late: bool
     ) -> None:
         self._lease, self._holder, self._objects, self._writer, self._pump = lease, holder, objects, writer, pump
         s = holder.settings
-        self._schema = schema
+        self._schema, self._late = schema, late
         self._loop = asyncio.get_running_loop()
         self.pace = CheckpointPace(s.checkpoint_tokens, s.checkpoint_s, self._loop.time())
         self._seq = 0
@@ -60,8 +63,9 @@ class Saver:
 
     @property
     def at_offer(self) -> bool:
-        """Is the run exactly where the last offer was?"""
-        return self._offer is not None
+        """Is the run exactly where the last offer was, and is that point saved or can still be?"""
+        offer = self._offer
+        return offer is not None and (offer.saved or offer.kept is not None or offer.make is not None)
 
     async def offer(self, point: Checkpoint, *, stopping: bool = False) -> None:
         """A kind offers a point. Raises SavingFailed, LeaseLost."""
@@ -74,7 +78,7 @@ class Saver:
                 await self._save(point.state)
         elif isinstance(point.state, Mapping):
             self._keep(offer, point.state)
-        else:
+        elif self._late:
             offer.make = point.state
 
     def _keep(self, offer: _Offer, state: Mapping[str, Any]) -> None:

@@ -47,7 +47,8 @@ class Batch(Kind):
             async for item in work.items():
                 if item is not None:
                     yield item
-                yield Checkpoint(work.state, milestone=item is not None)
+                    yield Checkpoint(work.state, milestone=True)
+                yield Checkpoint(work.state)  # what the others have made by now can be saved at a stop
         finally:
             await work.close()
 
@@ -78,8 +79,8 @@ class _Work:
                 yield None
                 continue
             left -= 1
-            yield item
             self._half.pop(item.index, None)
+            yield item
 
     async def _one_by_one(self) -> None:
         for index in self._waiting:
