@@ -16,7 +16,11 @@ TERMINAL_LINES = 20  # of one part in ten seconds; a part that loops must not fl
 WINDOW_S = 10.0
 LINE_MAX = 4_000  # characters; longer lines are cut
 
-_IMPORTANT = re.compile(r"^unbroken: |\b(WARN|WARNING|ERROR|CRITICAL|FATAL|Traceback)\b|\"level\": ?\"(warning|error|critical)\"")
+_IMPORTANT = re.compile(
+    r"^unbroken: "  # a part that gives up
+    r"|\b(WARN|WARNING|ERROR|CRITICAL|FATAL|Traceback)\b"
+    r'|"level": ?"(warning|error|critical)"'
+)
 # Valkey marks its warnings with a hash between the time and the text.
 _VALKEY_WARNING = re.compile(r"^\d+:[A-Z] .* # ")
 # Advice for dedicated machines, and its farewell: for the file only.
