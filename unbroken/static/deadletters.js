@@ -24,8 +24,8 @@ export class DeadLetters {
   async #load() {
     try {
       const answer = await getDeadLetters(this.#group ?? undefined);
-      if (this.#group === null) await this.#showGroups(answer.groups ?? answer.items ?? []);
-      else this.#showOne(answer.items ?? answer.tasks ?? []);
+      if (this.#group === null) await this.#showGroups(answer.groups);
+      else this.#showOne(answer.items);
     } catch (error) {
       fill(this.element, h("div", { class: "empty", role: "alert" }, h("h1", {}, "Dead letters"), h("p", {}, error instanceof ApiError ? error.message : String(error))));
     }
@@ -46,13 +46,13 @@ export class DeadLetters {
   /** @param {any} group */
   #groupCard(group) {
     const error = group.error ?? {};
-    const name = String(group.group ?? group.id ?? "");
-    const newest = group.newest_at ?? group.last_at ?? group.latest;
+    const name = String(group.group);
+    const newest = group.last_failed_at;
     return h("li", { class: "card group" },
       h("div", { class: "group-count", "aria-label": plural(group.count, "task") }, group.count),
       h("div", { class: "group-words" },
-        h("h2", { dir: "auto" }, error.message ?? group.message ?? error.code ?? group.code ?? "Failed"),
-        h("p", { class: "facts" }, [kindWord(group.kind), error.code ?? group.code, newest && `newest ${age(newest)} ago`].filter(Boolean).join(" · "))),
+        h("h2", { dir: "auto" }, error.message ?? error.code ?? "Failed"),
+        h("p", { class: "facts" }, [kindWord(group.kind), error.code, newest && `newest ${age(newest)} ago`].filter(Boolean).join(" · "))),
       h("div", { class: "actions" },
         h("a", { class: "button quiet", href: groupHref(name) }, "Show"),
         this.#replayButton(`Replay ${group.count === 1 ? "it" : "all"}`, { group: name })));
@@ -79,8 +79,7 @@ export class DeadLetters {
       button.setAttribute("disabled", "");
       try {
         const answer = await replay(what);
-        const n = answer.replayed?.length ?? answer.replayed ?? answer.count ?? what.task_ids?.length;
-        toast(typeof n === "number" ? `${plural(n, "task")} replayed.` : "Replayed.");
+        toast(`${plural(answer.replayed, "task")} replayed.`);
         resume();
         await this.#load();
       } catch (error) {

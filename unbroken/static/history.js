@@ -30,9 +30,20 @@ function status(data) {
   return ["wait", state === "pending" ? "Waiting for a worker" : state, ""];
 }
 
+/** A task's own event id: on a stream of several tasks, the id is a list and its last part belongs to the event. For
+ * telling and counting only; as a cursor an id stays opaque. @param {string} id */
+export function ownId(id) {
+  return id.slice(Math.max(id.lastIndexOf(","), id.lastIndexOf(":")) + 1);
+}
+
+/** The place of an event in its task's log: 1, 2, 3 ... @param {string} id */
+export function placeOf(id) {
+  return Number(/-(\d+)$/.exec(id)?.[1] ?? 0);
+}
+
 /** @param {import("./stream.js").TaskEvent} event @param {number} now @returns {Entry | null} */
 export function entryOf({ type, data, id }, now) {
-  const key = `${id ?? ""}`;
+  const key = ownId(id ?? "");
   if (type === "status") {
     const [mark, title, detail] = status(data);
     return { key: `${data.state}:${data.attempt}:${data.at ?? key}`, mark, at: time(data.at, now), title, detail };

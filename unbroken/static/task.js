@@ -5,7 +5,7 @@ import { getRendered, getResult, getTask, serverNow } from "./api.js";
 import { Connection } from "./connection.js";
 import { announce, fill, h, icon, toast } from "./dom.js";
 import { watch } from "./feed.js";
-import { entryOf, reconnectEntry, tell } from "./history.js";
+import { entryOf, placeOf, reconnectEntry, tell } from "./history.js";
 import { Items } from "./items.js";
 import { Plot } from "./plot.js";
 import { keep, recall, remember, titleOf } from "./recent.js";
@@ -32,6 +32,7 @@ export class TaskPage {
   /** @type {number | null} */ #reconnects = null; // of the connection, when last looked at
   #seen = { reconnects: 0, replayed: 0 };
   #replayed = 0; // events of this task in the replay that is under way
+  #place = 0; // in the log
   #drawn = 0; // characters
   #frame = 0;
   #asked = 0;
@@ -99,7 +100,10 @@ export class TaskPage {
   #change(view, events, replaying) {
     const before = this.#view;
     if (before && !replaying) this.#count(before, view);
-    this.#replayed = replaying ? this.#replayed + events.length : 0;
+    const place = placeOf(view.lastEventId);
+    if (replaying) this.#replayed += Math.max(0, place - this.#place);
+    else this.#replayed = 0;
+    this.#place = place;
     for (const event of events) {
       const entry = entryOf(event, serverNow());
       if (entry) this.#story = tell(this.#story, entry);
@@ -124,7 +128,7 @@ export class TaskPage {
   #connect(status) {
     this.#status = status;
     if (status.last && this.#reconnects !== null && status.reconnects > this.#reconnects) {
-      const here = { ...status.last, events: null, frames: this.#replayed };
+      const here = { ...status.last, events: this.#replayed };
       const entry = reconnectEntry(here, serverNow() - Date.now() + here.at);
       this.#seen = { reconnects: this.#seen.reconnects + 1, replayed: this.#seen.replayed + this.#replayed };
       this.#replayed = 0;
@@ -133,6 +137,10 @@ export class TaskPage {
       announce(`${entry.title}. ${entry.detail}`);
     }
     this.#reconnects = status.reconnects;
+    const silent = this.#view?.lastEventId === "" && TERMINAL.has(this.#task.state);
+    if (silent && (status.phase === "caught-up" || status.phase === "ended") && !status.error) {
+      void this.#streamRefused({ status: 410, code: "gone", message: "The events of this task are not kept any more." });
+    }
     this.#soon();
   }
 

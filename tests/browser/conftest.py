@@ -1,0 +1,97 @@
+"""A real Chromium in front of real processes.
+
+`base_url` is where the page is asked for; another set of tests (behind nginx, the processes of compose.yaml) can give
+its own. Whatever the page complains about on its console, a refused script or style included, fails the test."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, async_playwright
+
+from tests.support.processes import Stack
+
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+# What the browser itself says about a line that was cut on purpose or a server that was stopped.
+EXPECTED = ("net::ERR_", "status of 404", "status of 50", "status of 401", "status of 409")
+
+NewPage = Callable[..., Awaitable[Page]]
+
+
+@pytest.fixture
+async def stack() -> AsyncIterator[Stack]:
+    """One server and one worker, scripted backend, leases of 2 s."""
+    async with Stack() as made:
+        yield made
+
+
+@pytest.fixture
+def base_url(stack: Stack) -> str:
+    """Where the page is."""
+    return stack.url
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator[Browser]:
+    """Chromium: the machine's own, or the one that playwright installed."""
+    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    async with async_playwright() as playwright:
+        made = await playwright.chromium.launch(executable_path=path, args=FLAGS)
+        try:
+            yield made
+        finally:
+            await made.close()
+
+
+@pytest.fixture
+async def context(browser: Browser, base_url: str) -> AsyncIterator[BrowserContext]:
+    """One person's browser: tabs of it share cookies, storage and the SharedWorker."""
+    made = await browser.new_context(
+        base_url=base_url, viewport={"width": 1280, "height": 860}, reduced_motion="reduce"
+    )
+    made.set_default_timeout(20_000)
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+@pytest.fixture
+async def open_page(context: BrowserContext) -> AsyncIterator[NewPage]:
+    """Opens a tab at an address; at the end no tab may have complained."""
+    complaints: list[str] = []
+
+    def hear(message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning") and not any(word in message.text for word in EXPECTED):
+            complaints.append(message.text)
+
+    async def opened(address: str = "/") -> Page:
+        page = await context.new_page()
+        page.on("console", hear)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        await page.goto(address)
+        return page
+
+    yield opened
+    assert complaints == []
+
+
+@pytest.fixture
+async def browser_of_somebody_else(browser: Browser, base_url: str) -> AsyncIterator[BrowserContext]:
+    """Another profile: no cookies, storage or worker in common."""
+    made = await browser.new_context(base_url=base_url)
+    try:
+        yield made
+    finally:
+        await made.close()
