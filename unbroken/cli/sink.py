@@ -39,27 +39,34 @@ class Exact:
 
     def __init__(self, out: IO[bytes]) -> None:
         self._out = out
-        self._written = ""  # what the reader holds
+        self._parts: list[str] = []  # what the reader holds; joined only when something is taken back
+        self._length = 0
         self._position = 0  # where in it the next character belongs
         self._start = _start(out)
 
+    @property
+    def _written(self) -> str:
+        if len(self._parts) > 1:
+            self._parts = ["".join(self._parts)]
+        return self._parts[0] if self._parts else ""
+
     def put(self, offset: int, text: str) -> None:
         """Write what is new. Raises Diverged."""
-        self._position = offset
-        held = self._written[offset : offset + len(text)]
-        if held and held != text[: len(held)]:
+        held = self._written[offset : offset + len(text)] if offset < self._length else ""
+        if held != text[: len(held)]:
             self._cut(offset)
             held = ""
         new = text[len(held) :]
         if new:
             self._out.write(new.encode("utf-8"))
             self._out.flush()
-            self._written += new
+            self._parts.append(new)
+            self._length += len(new)
         self._position = offset + len(text)
 
     def end(self) -> None:
         """Take back what a shorter second try left behind."""
-        if self._position < len(self._written):
+        if self._position < self._length:
             self._cut(self._position)
 
     def _cut(self, offset: int) -> None:
@@ -68,9 +75,10 @@ class Exact:
                 "the text was taken back and came out differently, but its first version was already passed on; "
                 "`unbroken result ID` gives the right one"
             )
-        self._written = self._written[:offset]
+        kept = self._written[:offset]
+        self._parts, self._length = [kept], len(kept)
         self._out.flush()
-        self._out.seek(self._start + len(self._written.encode("utf-8")))
+        self._out.seek(self._start + len(kept.encode("utf-8")))
         self._out.truncate()
 
 
