@@ -10,9 +10,11 @@ from urllib.parse import urlsplit
 
 import pytest
 import yaml
+from starlette.applications import Starlette
 
 from tests.deploy.compose import COMPOSE, COMPOSE_TLS, ROOT, NotSet, Service, load, services, variables
 from tests.deploy.dockerfile import stages
+from unbroken.server.main import config
 from unbroken.tasks.settings import Settings
 
 GIVEN = {
@@ -135,6 +137,12 @@ def test_limits_of_nginx_and_servers_agree() -> None:
     limit = re.search(r"client_max_body_size (\d+)m;", (ROOT / "nginx" / "http.conf").read_text())
     assert limit is not None
     assert int(limit[1]) * 1024 * 1024 == Settings.model_fields["body_max"].default
+
+
+def test_nginx_lets_go_of_idle_connections_before_the_servers_do() -> None:
+    kept = re.search(r"keepalive_timeout (\d+)s;", (ROOT / "nginx" / "upstream.conf").read_text())
+    assert kept is not None
+    assert int(kept[1]) + 3 <= config(Settings(), Starlette()).timeout_keep_alive
 
 
 def test_with_tls_the_cookie_travels_over_tls_only() -> None:
