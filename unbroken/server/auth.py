@@ -16,7 +16,7 @@ from unbroken.tasks.settings import Settings
 LOCAL = "local"  # the owner on loopback without keys
 COOKIE = "unbroken_session"
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
-_HOST = re.compile(r"^(\[[0-9a-fA-F:.]+\]|[^:\[\]]+)(?::\d+)?$")
+_HOST = re.compile(r"^(\[[0-9a-fA-F:.]+\]|[^:\[\]]+)(?::\d+)?\Z")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from starlette.requests import Request
 
 from unbroken.server.problems import Problem
 
-_VISIBLE = re.compile(r"^[\x21-\x7e]{1,255}$", re.ASCII)
+_VISIBLE = re.compile(r"^[\x21-\x7e]{1,255}\Z", re.ASCII)
 
 
 async def read_object(request: Request, limit: int) -> dict[str, Any]:

@@ -10,9 +10,10 @@ from collections.abc import AsyncIterator
 from sse_starlette import EventSourceResponse
 from sse_starlette.sse import AppStatus
 
+from unbroken.server.callbacks import Callbacks
 from unbroken.server.context import Services, Streams
 from unbroken.server.hub import Hub
-from unbroken.server.loops import Reaper, Sweeper
+from unbroken.server.loops import Mender, Reaper, Sweeper
 from unbroken.server.replay import Replayer
 from unbroken.tasks.access import Access
 from unbroken.tasks.objects import Objects
@@ -40,12 +41,12 @@ async def running(settings: Settings, kinds: dict[str, Spec]) -> AsyncIterator[S
         streams=Streams(settings.streams_per_owner),
         objects=Objects(settings.objects),
     )
-    reaper, sweeper = Reaper(services), Sweeper(services)
-    services.loops = [reaper, sweeper]
+    callbacks = Callbacks(services)
+    loops = [Reaper(services), Sweeper(services), Mender(services), callbacks]
+    services.loops = [*loops]
     tasks = [
         *hub.start(),
-        asyncio.create_task(reaper.run(), name="reaper"),
-        asyncio.create_task(sweeper.run(), name="sweeper"),
+        *(asyncio.create_task(loop.run(), name=loop.name) for loop in loops),
         asyncio.create_task(_drain_at_exit(services), name="drain"),
     ]
     try:
@@ -54,6 +55,7 @@ async def running(settings: Settings, kinds: dict[str, Spec]) -> AsyncIterator[S
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await callbacks.close()
         await store.close()
 
 

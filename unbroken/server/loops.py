@@ -8,11 +8,14 @@ import random
 import time
 
 from unbroken.server.context import Services
+from unbroken.tasks.audit import recount
 from unbroken.tasks.errors import StoreUnavailable
+from unbroken.tasks.result import encode_batch
 
 log = logging.getLogger("unbroken.loops")
 STEP = 100  # tasks in one step of Redis
 SWEEP_S = 30.0
+MEND_S = 60.0
 BACKOFF_MAX_S = 5.0
 
 
@@ -76,15 +79,41 @@ class Reaper(Repeating):
 
 
 class Sweeper(Repeating):
-    """What is past its retention goes, with its objects."""
+    """What is past its retention goes, with its objects; before that, what should outlive it is archived."""
 
     name = "sweeper"
     every_s = SWEEP_S
 
     async def step(self) -> bool:
         """One bounded step."""
-        swept, where = await self.services.store.sweep(limit=STEP)
+        swept, where, archive = await self.services.store.sweep(limit=STEP)
         await self.services.forget_objects(where)
+        for task_id in archive:
+            await self._archive(task_id)
         if swept:
             log.info("swept %d tasks", swept)
         return swept >= STEP
+
+    async def _archive(self, task_id: str) -> None:
+        store = self.services.store
+        task = await store.get(task_id, None)
+        if task.text("unit") == "items":
+            body, media = encode_batch(await store.items(task_id)), "json"
+        else:
+            body, media = await store.text(task_id) or b"", "txt"
+        await self.services.objects.archive(task.owner, task_id, media, body)
+        await store.archived(task_id)
+
+
+class Mender(Repeating):
+    """Compares every index with every record and mends what a lost key or a damaged database left behind."""
+
+    name = "mender"
+    every_s = MEND_S
+
+    async def step(self) -> bool:
+        """One recount."""
+        found = await recount(self.services.store, repair=True)
+        if found.differences:
+            log.warning("mended %d differences, the first: %s", len(found.differences), found.differences[0])
+        return False

@@ -20,7 +20,7 @@ from unbroken.server.topic import Viewer
 from unbroken.tasks.errors import NotFound
 from unbroken.tasks.events import EventId, parse_id
 
-_PART = re.compile(r"^([0-9a-f]{8}):(\d{1,16}-\d{1,16})$", re.ASCII)
+_PART = re.compile(r"^([0-9a-f]{8}):(\d{1,16}-\d{1,16})\Z", re.ASCII)
 VECTOR_MAX = 64 * 1024  # characters
 
 
@@ -51,10 +51,9 @@ def vector(cursors: dict[str, str]) -> bytes:
 
 @dataclass
 class Part:
-    """One of the tasks. n: about how many events it has."""
+    """One of the tasks. done: nothing more comes of it."""
 
     task_id: str
-    n: int
     cursor: EventId | None
     done: bool = False
     short: str = field(init=False)
@@ -105,9 +104,9 @@ class ManyStream(Stream):
             viewer.move(cursor)
             return
         if cursor is not None:
-            page = await self.patiently(lambda: replayer.after(part.task_id, cursor))
+            page = await self.patiently(lambda: replayer.after(part.task_id, cursor, viewer.topic.last))
         if page is None:
-            page = await self.patiently(lambda: replayer.start(part.task_id, part.n))
+            page = await self.patiently(lambda: replayer.start(part.task_id, viewer.topic.last))
         await self._give(part, viewer, page)
 
     async def _give(self, part: Part, viewer: Viewer, page: Page | None) -> None:
@@ -132,7 +131,7 @@ class ManyStream(Stream):
                 break
             data = topic.behind(viewer.n)
             if data is None:
-                page = await self.patiently(partial(self.services.replayer.after, part.task_id, viewer.at))
+                page = await self.patiently(partial(self.services.replayer.after, part.task_id, viewer.at, topic.last))
                 if page is None:
                     topic.gone = True
                 else:

@@ -86,9 +86,7 @@ class Replayer:
 
     async def _from_text(self, task_id: str) -> Page | None:
         snapshot = await self._store.snapshot(task_id)
-        if snapshot is None:
-            return None
-        if snapshot.items:
+        if snapshot is None or snapshot.items:
             return await self._from_log(task_id, ZERO)
         frames = [frame async for frame in self._frames(task_id, snapshot)]
         return Page(sse.gather(frames), snapshot.newest, ended=snapshot.state in TERMINAL)
@@ -124,6 +122,16 @@ class Replayer:
                     break
             reached = reached or len(entries) < PAGE
         return sse.fold(chunks)
+
+
+def _stale(task: asyncio.Task[Page | None], n: int) -> bool:
+    """Must it be read again? What merely ends early goes on from the ring; an end that was none must not be told."""
+    if not task.done():
+        return False
+    if task.cancelled() or task.exception() is not None:
+        return True
+    known = task.result()
+    return known is None or (known.ended and known.at.n < n)
 
 
 def page(entries: Sequence[Entry], cursor: EventId) -> Page:

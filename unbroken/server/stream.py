@@ -177,13 +177,12 @@ class Stream(EventSourceResponse):
 
 
 class TaskStream(Stream):
-    """One task. cursor: None = from the start. n: about how many events there are."""
+    """One task. cursor: None = from the start."""
 
-    def __init__(self, services: Services, owner: str, task_id: str, cursor: EventId | None, n: int) -> None:
+    def __init__(self, services: Services, owner: str, task_id: str, cursor: EventId | None) -> None:
         super().__init__(services, owner)
         self._task_id = task_id
         self._cursor = cursor
-        self._n = n
 
     async def run(self) -> None:
         """The past, then the present."""
@@ -207,9 +206,9 @@ class TaskStream(Stream):
             return False
         page: Page | None = None
         if cursor is not None:
-            page = await self.patiently(lambda: replayer.after(self._task_id, cursor))
+            page = await self.patiently(lambda: replayer.after(self._task_id, cursor, viewer.topic.last))
         if page is None:
-            page = await self.patiently(lambda: replayer.start(self._task_id, self._n))
+            page = await self.patiently(lambda: replayer.start(self._task_id, viewer.topic.last))
         if page is None:
             return True  # the log is gone; asked again, the answer says so
         return await self._give(viewer, page)
@@ -246,7 +245,7 @@ class TaskStream(Stream):
 
     async def _catch_up(self, viewer: Viewer) -> bool:
         """Fallen out of the ring: from the log."""
-        page = await self.patiently(lambda: self.services.replayer.after(self._task_id, viewer.at))
+        page = await self.patiently(lambda: self.services.replayer.after(self._task_id, viewer.at, viewer.topic.last))
         if page is None:
             viewer.topic.gone = True
             return False

@@ -23,8 +23,8 @@ CACHE_S = 2.0  # how long a revoked key may go on working in one process
 CACHE_MAX = 10_000  # entries
 SESSION_S = 30 * 86_400
 LABEL_MAX = 100
-_KEY = re.compile(r"^ub_([0-9a-z]{8})_([0-9a-f]{40})$", re.ASCII)
-_TOKEN = re.compile(r"^[0-9a-f]{64}$", re.ASCII)
+_KEY = re.compile(r"^ub_([0-9a-z]{8})_([0-9a-f]{40})\Z", re.ASCII)
+_TOKEN = re.compile(r"^[0-9a-f]{64}\Z", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ NAMES = frozenset({STATUS, CHUNK, PROGRESS, ITEM, CHECKPOINT}) | TERMINAL_EVENTS
 # (a character outside the BMP takes 12 bytes as escaped JSON).
 MAX_CHUNK = 4_096
 
-_ID = re.compile(r"^(\d{1,16})-(\d{1,16})$", re.ASCII)
+_ID = re.compile(r"^(\d{1,16})-(\d{1,16})\Z", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -115,6 +115,10 @@ class Submit(Strict):
     max_crashes: Annotated[int, Field(ge=1, le=100)] = 3
     recovery: Literal["auto", "manual"] = "auto"
     timeout_s: Annotated[float, Field(gt=0, le=30 * 86_400, strict=False)] = 3_600
+    cache_s: Annotated[float, Field(ge=0, le=30 * 86_400, strict=False)] = 0
+    """Opt-in: take the finished result of the same owner, kind and input when it is not older than this."""
+    callback: Annotated[str, StringConstraints(max_length=2_000, pattern=r"^https?://[^\s\x00-\x1f]+$")] | None = None
+    """Opt-in: where to send a signed webhook when the task is completed or failed."""
 
     @model_validator(mode="after")
     def _aware(self) -> Submit:

@@ -13,6 +13,8 @@ ready:<owner> leases:<owner> turns                    zset  the same by owner, a
 list:all:<owner> list:<state>:<owner>                 zset  id -> creation, for lists
 group:<owner>:<fingerprint> groups:<owner>            zset  dead letters by error
 owners                       set     owners that have tasks
+cache:<owner>:<hash>         string  the finished task with this kind and input; as long as its result
+hooks                        zset    callbacks that are due: <id>:<generation> -> ms
 idem:<owner>:<hash>          hash    idempotency: digest, task; 24 h, or as long as the task lives
 worker:<id>                  hash    last claim of a worker, to answer a repeat; a few leases
 tally:<owner>:<minute>       hash    completed and failed; 2 h
@@ -31,8 +33,8 @@ import secrets
 import time
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
-_TASK_ID = re.compile(r"^s(\d{1,3})-[0-9a-hjkmnp-tv-z]{26}$", re.ASCII)
-_OWNER = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$", re.ASCII)
+_TASK_ID = re.compile(r"^s(\d{1,3})-[0-9a-hjkmnp-tv-z]{26}\Z", re.ASCII)
+_OWNER = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}\Z", re.ASCII)
 
 
 def prefix(shard: int = 0) -> str:

@@ -75,6 +75,20 @@ class Objects:
         whole = codec.Sealed(sealed.codec, sealed.schema, sealed.raw, sealed.sha256, data)
         return codec.unseal(whole, schema=schema, limit=limit)
 
+    async def archive(self, owner: str, task_id: str, media: str, body: bytes) -> None:
+        """Keep a result beyond its time in Redis, as `results/<owner>/<task>.<media>` (txt or json)."""
+        await obstore.put_async(self.store, f"results/{owner}/{task_id}.{media}", body)
+
+    async def archived(self, owner: str, task_id: str) -> tuple[str, bytes] | None:
+        """(media, body) of an archived result, or None. The owner is part of the name: nobody reads another's."""
+        for media in ("txt", "json"):
+            try:
+                answer = await obstore.get_async(self.store, f"results/{owner}/{task_id}.{media}")
+            except FileNotFoundError:
+                continue
+            return media, bytes(await answer.bytes_async())
+        return None
+
     async def discard(self, name: str) -> None:
         """Delete what nobody refers to. Never raises: what is left behind is found by `collect` later."""
         try:

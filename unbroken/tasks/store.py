@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from redis.asyncio import Redis
@@ -40,6 +40,8 @@ class NewTask:
     timeout_ms: int = 3_600_000
     due_ms: int = 0
     head_ms: int = 0
+    cache_ms: int = 0
+    callback: str = ""
     extra: tuple[tuple[str, str], ...] = ()
 
     def fields(self) -> dict[str, str]:
@@ -55,6 +57,7 @@ class NewTask:
             "timeout_ms": str(self.timeout_ms),
             "total": "" if self.total is None else str(self.total),
             "unit": self.unit,
+            "callback": self.callback,
             **dict(self.extra),
         }
 
@@ -126,12 +129,14 @@ class Store:
     # owners: one task
 
     async def create(self, new: NewTask, *, actor: str, idempotency_key: str | None = None) -> tuple[Task, bool]:
-        """Store a task and queue it. Returns it, and whether this is a replay of an earlier answer.
+        """Store a task and queue it. Returns it, and whether this is a replay of an earlier answer. With `cache_ms`, a
+        finished task of the same owner, kind and input is returned instead; its field `cached` is then "1".
         Raises Conflict when the key was used with another body."""
         task_id = keys.new_task_id()
         data = codec.pack(new.input)
         idem = keys.idem(new.owner, idempotency_key) if idempotency_key else ""
         digest = hashlib.sha256(codec.pack([new.fields(), new.due_ms, new.input])).hexdigest()
+        cache = keys.idem(new.owner, new.kind + codec.pack(new.input).hex()) if new.cache_ms else ""
         flat = [part for pair in new.fields().items() for part in pair]
         reply = await self.calls.call(
             "create",
@@ -144,6 +149,8 @@ class Store:
             new.due_ms,
             new.head_ms,
             data,
+            cache,
+            new.cache_ms,
             *flat,
         )
         match reply:
@@ -151,6 +158,9 @@ class Store:
                 return new.first_view(task_id, int(created)), False
             case [b"SAME", known, created]:
                 return new.first_view(known.decode(), int(created)), True
+            case [b"CACHED", known]:
+                hit = await self.get(known.decode(), new.owner)
+                return replace(hit, fields={**hit.fields, "cached": b"1"}), False
         raise Conflict("this Idempotency-Key was used with another body")
 
     async def get(self, task_id: str, owner: str | None) -> Task:
@@ -390,11 +400,30 @@ class Store:
         reply = await self.calls.call("reap", keys.key("leases"), self.settings.lease_ms, limit)
         return int(reply[0]), int(reply[1])
 
-    async def sweep(self, *, limit: int = 100) -> tuple[int, list[str]]:
-        """One bounded step of retention: how many tasks, and keys of objects to delete."""
+    async def sweep(self, *, limit: int = 100) -> tuple[int, list[str], list[str]]:
+        """One bounded step of retention: how many tasks, keys of objects to delete, and ids of tasks whose result must
+        be archived first (then `archived`)."""
         more = max(0, int((self.settings.record_s - self.settings.result_s) * 1000))
-        reply = await self.calls.call("sweep", keys.key("done"), limit, more)
-        return int(reply[0]), [raw.decode() for raw in reply[1:]]
+        archive = int(self.settings.archive)
+        swept, objects, ids = await self.calls.call("sweep", keys.key("done"), limit, more, archive)
+        return int(swept), [raw.decode() for raw in objects], [raw.decode() for raw in ids]
+
+    async def archived(self, task_id: str) -> None:
+        """The result is in the object store now."""
+        await self.calls.call("archived", keys.key("task", task_id), task_id)
+
+    async def hooks(self, *, limit: int, hold_s: float) -> list[tuple[str, str, int, Task]]:
+        """Callbacks that are due: (member for `hook_end`, URL, number of this try, task)."""
+        reply = await self.calls.call("hooks", keys.key("hooks"), limit, int(hold_s * 1000))
+        return [
+            (m.decode(), url.decode(), int(tries), Task(m.decode().rpartition(":")[0], pairs(record)))
+            for m, url, tries, record in reply
+        ]
+
+    async def hook_end(self, member: str, *, again_s: float | None, outcome: str) -> None:
+        """A callback is over (`again_s` None), or is tried again in so many seconds."""
+        delay = "" if again_s is None else int(again_s * 1000)
+        await self.calls.call("hook_end", keys.key("hooks"), member, delay, outcome)
 
     async def take(self, bucket: str, *, per_minute: int, amount: int = 1) -> float:
         """Take from a token bucket. Returns 0, or the seconds to wait before trying again."""

@@ -32,7 +32,7 @@ async def stream(request: Request) -> Response:
     for task_id in ids:
         task, cursor = found[task_id], cursors.get(mark(task_id))
         ended = task.terminal and cursor is not None and str(cursor) == task.last_event_id
-        parts.append(Part(task.id, task.num("n"), cursor, ended or task.text("shed") == "1"))
+        parts.append(Part(task.id, cursor, ended or task.text("shed") == "1"))
     if all(part.done for part in parts):
         return Response(status_code=204, headers={"Cache-Control": "no-store"})
     return ManyStream(shared, who.owner, parts, cursors)

@@ -14,26 +14,50 @@ from unbroken.server.auth import caller
 from unbroken.server.context import Services, services
 from unbroken.server.problems import Problem, field_error
 from unbroken.server.routes.tasks import matches, whole
+from unbroken.tasks.errors import NotFound
+from unbroken.tasks.events import sha256
+from unbroken.tasks.keys import is_task_id
 from unbroken.tasks.record import Task
 from unbroken.tasks.result import encode_batch
 from unbroken.tasks.state import State
 
 PLAIN, JSON = "text/plain; charset=utf-8", "application/json"
 RENDER_MAX = 200_000  # characters rendered in one answer
-_RANGE = re.compile(r"^bytes=(\d{0,18})-(\d{0,18})$", re.ASCII)
+_RANGE = re.compile(r"^bytes=(\d{0,18})-(\d{0,18})\Z", re.ASCII)
 
 
 async def result(request: Request) -> Response:
     """GET /api/tasks/{task_id}/result"""
     shared, who = services(request), await caller(request)
-    task = await shared.store.get(request.path_params["task_id"], who.owner)
+    task_id = request.path_params["task_id"]
+    try:
+        task = await shared.store.get(task_id, who.owner)
+    except NotFound:  # the record may be gone already, the archive stays
+        return await _archived(request, task_id) or _raise(NotFound(task_id))
     if task.state is not State.COMPLETED:
         detail = f"There is no result: the task is {task.state}."
         raise Problem(409, detail, state=task.state.value)
     if task.text("shed") == "1":
-        raise Problem(410, "The result is not kept any more.", state=task.state.value)
+        gone = Problem(410, "The result is not kept any more.", state=task.state.value)
+        return await _archived(request, task_id) or _raise(gone)
     body, media = await _content(shared, task, request.headers.get("accept", ""))
     return _ranged(request, body, media, f'"{task.text("sha256") or task.last_event_id}-{media[:6]}"')
+
+
+async def _archived(request: Request, task_id: str) -> Response | None:
+    """A result that outlived its time in Redis."""
+    shared, who = services(request), await caller(request)
+    if not shared.settings.archive or not is_task_id(task_id):
+        return None
+    found = await shared.objects.archived(who.owner, task_id)
+    if found is None:
+        return None
+    media, body = found
+    return _ranged(request, body, JSON if media == "json" else PLAIN, f'"{sha256(body)}"')
+
+
+def _raise(error: Exception) -> Response:
+    raise error
 
 
 async def _content(shared: Services, task: Task, accept: str) -> tuple[bytes, str]:

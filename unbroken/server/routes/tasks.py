@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from unbroken.server.auth import Caller, caller
 from unbroken.server.body import idempotency_key, read_object
+from unbroken.server.callbacks import Forbidden, check_url
 from unbroken.server.context import Services, services
 from unbroken.server.problems import Problem, field_error, invalid, retry_after
 from unbroken.tasks.inputs import Submit
@@ -37,7 +38,8 @@ async def create(request: Request) -> Response:
     headers = {"Location": view["links"]["self"], "Cache-Control": "no-store"}
     if replayed:
         headers["Idempotent-Replayed"] = "true"
-    return JSONResponse(view, 201, headers)
+    # a result that exists already was not created: 200
+    return JSONResponse(view, 200 if view["cached"] else 201, headers)
 
 
 async def _limit(shared: Services, who: Caller) -> None:
@@ -59,6 +61,11 @@ def prepare(shared: Services, owner: str, body: dict[str, Any]) -> NewTask:
         data = kind.input.model_validate(submit.input)
     except ValidationError as error:
         raise invalid(error, "input") from None
+    if submit.callback is not None:
+        try:
+            check_url(submit.callback, shared.settings)
+        except Forbidden as error:
+            raise field_error("callback", str(error)) from None
     head = {"high": 1, "normal": 0, "low": -1}[submit.priority] * shared.settings.head_start_s
     return NewTask(
         owner=owner,
@@ -75,6 +82,8 @@ def prepare(shared: Services, owner: str, body: dict[str, Any]) -> NewTask:
         timeout_ms=max(1, int(submit.timeout_s * 1000)),
         due_ms=max(0, int(submit.run_at.timestamp() * 1000)) if submit.run_at else 0,
         head_ms=int(head * 1000),
+        cache_ms=int(submit.cache_s * 1000),
+        callback=submit.callback or "",
     )
 
 

@@ -32,5 +32,9 @@ redis.call('ZADD', P .. 'done', int(NOW + tonumber(ARGV[12])), t.id)
 redis.call('PEXPIRE', key('ckpt', t.id), ARGV[14])
 hour(t, 'completed')
 idem_expire(t, ARGV[13])
+call_back(t)
+if t.cache and t.cache ~= '' then
+  redis.call('SET', key('cache', t.cache), t.id, 'PX', ARGV[12])
+end
 publish(t)
 return {'OK'}

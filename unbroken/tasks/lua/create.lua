@@ -1,17 +1,22 @@
 -- create: one accepted task, or the answer of the first time.
 -- KEYS: task record. ARGV: prefix, id, owner, actor, idem ('' or "<owner>:<hash>"), digest, due ms (0 = now),
---   head start ms (may be negative), input (msgpack), then field, value pairs of the record.
--- Replies: {OK, created ms} | {SAME, id, created ms} same key and body | {CONFLICT} same key, other body.
+--   head start ms (may be negative), input (msgpack), cache ('' or "<owner>:<hash of kind and input>"), cache ms, then
+--   field, value pairs of the record.
+-- Replies: {OK, created ms} | {SAME, id, created ms} same key and body | {CONFLICT} same key, other body
+--   | {CACHED, id} a finished task of this owner with the same kind and input, not older than asked for.
 -- Atomic, since a task that was answered must be in an index, and one key must make one task (G5, G11, G14).
 -- include: base queue
 local id, owner, actor, idem, digest = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
-local due, head, input = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9]
+local due, head, input, cache = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9], ARGV[10]
 
 if idem ~= '' then
-  local known = redis.call('HMGET', key('idem', idem), 'task', 'digest', 'created')
+  local known = redis.call('HMGET', key('idem', idem), 'task', 'digest', 'created', 'cached')
   if known[1] and known[1] ~= id then
     if known[2] ~= digest then
       return {'CONFLICT'}
+    end
+    if known[4] then
+      return {'CACHED', known[1]}
     end
     return {'SAME', known[1], known[3]}
   end
@@ -21,6 +26,18 @@ if mine[1] then -- the same call again, its first answer was lost
   return mine[1] == owner and {'OK', mine[2]} or {'CONFLICT'}
 end
 
+if cache ~= '' then -- never an unfinished, failed or foreign one: the pointer is per owner, the record is looked at
+  local hit = redis.call('GET', key('cache', cache))
+  local f = hit and redis.call('HMGET', key('task', hit), 'state', 'finished', 'shed')
+  if f and f[1] == 'completed' and not f[3] and NOW - tonumber(f[2]) <= tonumber(ARGV[11]) then
+    if idem ~= '' then
+      redis.call('HSET', key('idem', idem), 'task', hit, 'digest', digest, 'created', int(NOW), 'cached', 1)
+      redis.call('PEXPIRE', key('idem', idem), ARGV[11])
+    end
+    return {'CACHED', hit}
+  end
+end
+
 local enqueued = math.max(NOW_US, due * 1000) -- microseconds, so that tasks of one millisecond keep their order
 local t = {id = id, owner = owner, state = 'pending', reason = '', epoch = int(NOW), n = 0, first = 1, frames = {},
   attempts = '0', created_us = int(NOW_US), score = int(enqueued - head * 1000)}
@@ -28,7 +45,7 @@ redis.call('HSET', KEYS[1], 'owner', owner, 'state', 'pending', 'reason', '', 'e
   'worker', '', 'left', '', 'wish', '', 'batch', 0, 'attempts', 0, 'errors', 0, 'crashes', 0, 'losses', 0,
   'interruptions', 0, 'generation', 1, 'length', 0, 'bytes', 0, 'done', 0, 'progress', 0, 'fresh', 0,
   'far_length', 0, 'far_done', 0, 'created', int(NOW), 'created_us', t.created_us, 'score', t.score,
-  'retry_at', due > NOW and int(due) or '', 'idem', idem, 'digest', digest, unpack(ARGV, 10))
+  'retry_at', due > NOW and int(due) or '', 'idem', idem, 'digest', digest, 'cache', cache, unpack(ARGV, 12))
 redis.call('SET', key('in', id), input)
 redis.call('ZADD', key('list', 'all:' .. owner), t.created_us, id)
 redis.call('SADD', P .. 'owners', owner)

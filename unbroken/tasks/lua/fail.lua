@@ -38,5 +38,6 @@ redis.call('ZADD', key('group', t.owner .. ':' .. ARGV[12]), int(NOW), t.id)
 redis.call('ZADD', key('groups', t.owner), int(NOW), ARGV[12])
 hour(t, 'failed')
 idem_expire(t, ARGV[14])
+call_back(t)
 publish(t)
 return {'OK', 'failed'}

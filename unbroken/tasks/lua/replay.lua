@@ -14,5 +14,5 @@ if t.idem ~= '' then
   redis.call('PERSIST', key('idem', t.idem))
 end
 requeue(t, 'replay', ARGV[4], NOW, 'errors', 0, 'crashes', 0, 'generation', generation, 'error', '', 'detail', '', 'group', '',
-  'finished', '', 'expires', '')
+  'finished', '', 'expires', '', 'callback_tries', 0)
 return {'OK', generation}

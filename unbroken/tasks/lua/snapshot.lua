@@ -11,7 +11,8 @@ if not f[1] then
   return {}
 end
 local id = ARGV[2]
+local newest = f[3] .. '-' .. f[4]
 return {f[1], f[2], f[3], f[4], f[5], f[6], f[7], f[8], f[9], redis.call('GET', key('text', id)) or '',
-  redis.call('LRANGE', key('marks', id), 0, -1), redis.call('XREVRANGE', key('ev', id), '+', '-', 'COUNT', 1),
+  redis.call('LRANGE', key('marks', id), 0, -1), redis.call('XRANGE', key('ev', id), newest, newest),
   redis.call('HMGET', key('ckpt', id), 'a.event', 'a.offset', 'a.bytes', 'a.progress', 'a.at'), f[10] or '',
   f[11] or '0', redis.call('HLEN', key('items', id))}

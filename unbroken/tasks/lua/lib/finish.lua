@@ -15,3 +15,10 @@ local function idem_expire(t, keep)
     redis.call('PEXPIRE', key('idem', t.idem), keep)
   end
 end
+
+-- Somebody wants to be called about this end (unbroken/server: the callbacks loop). One entry for each generation.
+local function call_back(t)
+  if t.callback and t.callback ~= '' then
+    redis.call('ZADD', P .. 'hooks', int(NOW), t.id .. ':' .. t.generation)
+  end
+end

@@ -1,0 +1,85 @@
+"""What is opted into: a finished result again, a callback at the end, an archive beyond retention."""
+
+from __future__ import annotations
+
+from tests.support.desk import OWNER, Desk
+from unbroken.tasks import keys
+
+HOUR = 3_600_000
+
+
+async def finish(desk: Desk, text: str = "") -> str:
+    held = await desk.claim()
+    if text:
+        await desk.write(held.lease, text, at=0, batch=1)
+    await desk.complete(held.lease, text)
+    return held.lease.task_id
+
+
+async def test_the_cache_gives_only_finished_own_and_fresh_results(timed: Desk) -> None:
+    first = await timed.submit(cache_ms=HOUR, input={"prompt": "same"})
+    second = await timed.submit(cache_ms=HOUR, input={"prompt": "same"})
+    assert second.id != first.id, "nothing is finished yet"
+    done = await finish(timed, "text")
+    hit = await timed.submit(cache_ms=HOUR, input={"prompt": "same"})
+    assert hit.id == done
+    assert hit.view()["cached"] is True
+    assert hit.view()["state"] == "completed"
+    others = [
+        await timed.submit(cache_ms=HOUR, input={"prompt": "other"}),
+        await timed.submit("eve", cache_ms=HOUR, input={"prompt": "same"}),
+        await timed.submit(input={"prompt": "same"}),
+    ]
+    assert done not in {task.id for task in others}
+    await timed.tick(HOUR + 1)
+    assert (await timed.submit(cache_ms=HOUR, input={"prompt": "same"})).id != done, "too old"
+
+
+async def test_the_cache_never_points_to_what_was_deleted_or_failed(timed: Desk) -> None:
+    await timed.submit(cache_ms=HOUR)
+    done = await finish(timed)
+    await timed.store.purge(done, OWNER, actor="a")
+    again = await timed.submit(cache_ms=HOUR)
+    assert again.id != done
+    held = await timed.claim()
+    await timed.fail(held.lease, retryable=False)
+    assert (await timed.submit(cache_ms=HOUR)).id != again.id
+
+
+async def test_a_cached_answer_repeats_under_its_idempotency_key(timed: Desk) -> None:
+    await timed.submit(cache_ms=HOUR)
+    done = await finish(timed)
+    answers = [await timed.submit(cache_ms=HOUR, idempotency_key="k") for _ in range(2)]
+    assert [(t.id, t.view()["state"]) for t in answers] == [(done, "completed")] * 2
+
+
+async def test_a_callback_is_due_once_for_each_end_and_survives_its_taker(timed: Desk) -> None:
+    task = await timed.submit(callback="https://example.org/hook")
+    assert await timed.store.hooks(limit=10, hold_s=30) == []
+    held = await timed.claim()
+    await timed.fail(held.lease, retryable=False)
+    ((member, url, tries, seen),) = await timed.store.hooks(limit=10, hold_s=30)
+    assert (member, url, tries, seen.id) == (f"{task.id}:1", "https://example.org/hook", 1, task.id)
+    assert await timed.store.hooks(limit=10, hold_s=30) == [], "somebody has it"
+    await timed.set_time(1_767_225_600_000 + 31_000)  # and died over it
+    ((_, _, tries, _),) = await timed.store.hooks(limit=10, hold_s=30)
+    assert tries == 2
+    await timed.store.hook_end(member, again_s=5, outcome="503")
+    await timed.set_time(1_767_225_600_000 + 37_000)
+    assert len(await timed.store.hooks(limit=10, hold_s=30)) == 1
+    await timed.store.hook_end(member, again_s=None, outcome="delivered")
+    assert await timed.redis.exists(keys.key("hooks")) == 0
+
+
+async def test_a_result_is_archived_before_it_goes(redis: object, timed: Desk) -> None:
+    timed.store.settings = timed.settings.model_copy(update={"archive": True})
+    await timed.submit()
+    done = await finish(timed, "kept")
+    await timed.set_time(1_767_225_600_000 + 8 * 86_400_000)
+    assert (await timed.store.sweep())[2] == [done]
+    assert (await timed.store.sweep())[0] == 0, "not again at once"
+    assert await timed.store.text(done) == b"kept"
+    await timed.store.archived(done)
+    assert (await timed.store.sweep())[0] == 1
+    assert await timed.store.text(done) is None
+    assert (await timed.store.get(done, OWNER)).num("shed") == 1

@@ -1,0 +1,155 @@
+"""Callbacks: a signed webhook when a task is completed or has failed, for those who asked for one.
+
+What is due stands in Redis (`hooks`), written in the same script as the end itself, so no end is forgotten; a server
+that dies over a delivery only delays it. Headers as the Standard Webhooks specification says; `webhook-id` is task and
+generation, the same at every try, so a receiver can tell a repeat. Private addresses are refused twice: by name when
+the task is submitted, and by the resolved address when the call is made, which is then made to exactly that address."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+import logging
+import random
+import socket
+from datetime import UTC, datetime
+from urllib.parse import urlsplit
+
+import httpx
+from standardwebhooks.webhooks import Webhook
+
+from unbroken.server.context import Services
+from unbroken.server.loops import Repeating
+from unbroken.tasks.record import Task
+from unbroken.tasks.settings import Settings
+
+log = logging.getLogger("unbroken.callbacks")
+TIMEOUT_S = 10.0
+HOLD_S = 60.0  # a taken callback comes due again after this, should its server die
+AT_ONCE = 8
+TRIES = 8
+WAITS_S = (5, 30, 120, 600, 1_800, 3_600, 7_200)  # before the next try; spread by jitter
+
+
+class Forbidden(ValueError):
+    """The address may not be called. The message is a sentence for the owner."""
+
+
+def check_url(url: str, settings: Settings) -> None:
+    """What can be said about a callback's address without asking anybody. Raises Forbidden."""
+    if settings.webhook_secret is None:
+        raise Forbidden("Callbacks need UNBROKEN_WEBHOOK_SECRET on the server.")
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        raise Forbidden("This is not a URL.") from None
+    if parts.scheme not in ("http", "https") or not host or parts.username or parts.password:
+        raise Forbidden("A callback is an http or https URL without a user in it.")
+    if settings.webhook_private:
+        return
+    if host == "localhost" or host.endswith((".localhost", ".local", ".internal")):
+        raise Forbidden("Callbacks to private and loopback addresses are not allowed.")
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return  # a name: looked at when it is resolved
+    _public(address)
+
+
+def _public(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> None:
+    mapped = getattr(address, "ipv4_mapped", None)
+    if not (mapped or address).is_global or address.is_multicast:
+        raise Forbidden("Callbacks to private and loopback addresses are not allowed.")
+
+
+async def resolve(host: str, port: int, *, private: bool) -> str:
+    """One address of the host. Raises Forbidden when any of its addresses may not be called, OSError."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    addresses = [str(entry[4][0]) for entry in found]
+    if not private:
+        for raw in addresses:
+            _public(ipaddress.ip_address(raw))
+    return addresses[0]
+
+
+def message(task: Task) -> bytes:
+    """The body: what happened and the task, without the input's or the result's text."""
+    state = task.state.value
+    body = {"type": f"task.{state}", "timestamp": task.view()["finished_at"], "data": task.view()}
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+class Callbacks(Repeating):
+    """Delivers what is due."""
+
+    name = "callbacks"
+    every_s = 1.0
+
+    def __init__(self, services: Services) -> None:
+        super().__init__(services)
+        self._client: httpx.AsyncClient | None = None
+        self.sent = 0
+        self.given_up = 0
+
+    async def step(self) -> bool:
+        """Take what is due and try each once."""
+        settings = self.services.settings
+        if settings.webhook_secret is None:
+            return False
+        due = await self.services.store.hooks(limit=AT_ONCE, hold_s=HOLD_S)
+        signer = Webhook(settings.webhook_secret.get_secret_value())
+        await asyncio.gather(*(self._deliver(signer, *hook) for hook in due))
+        return len(due) == AT_ONCE
+
+    async def _deliver(self, signer: Webhook, member: str, url: str, tries: int, task: Task) -> None:
+        outcome, final = await self._try(signer, member, url, task)
+        again: float | None = None
+        if outcome == "delivered":
+            self.sent += 1
+        elif final or tries >= TRIES:
+            self.given_up += 1
+            log.warning("callback of %s given up after %d tries: %s", task.id, tries, outcome)
+        else:
+            again = WAITS_S[min(tries, len(WAITS_S)) - 1] * random.uniform(0.5, 1.0)  # noqa: S311
+        await self.services.store.hook_end(member, again_s=again, outcome=outcome)
+
+    async def _try(self, signer: Webhook, member: str, url: str, task: Task) -> tuple[str, bool]:
+        """One call: (what came of it, no use to try again)."""
+        body, now = message(task), datetime.now(UTC)
+        headers = {
+            "content-type": "application/json",
+            "user-agent": "unbroken",
+            "webhook-id": member,
+            "webhook-timestamp": str(int(now.timestamp())),
+            "webhook-signature": signer.sign(member, now, body.decode()),
+        }
+        try:
+            parts = httpx.URL(url)
+            port = parts.port or (443 if parts.scheme == "https" else 80)
+            address = await resolve(parts.host, port, private=self.services.settings.webhook_private)
+            answer = await self._http().post(
+                parts.copy_with(host=address),
+                content=body,
+                headers={**headers, "host": parts.netloc.decode("ascii")},
+                extensions={"sni_hostname": parts.host},
+            )
+        except Forbidden as error:
+            return str(error), True
+        except (httpx.HTTPError, httpx.InvalidURL, OSError, UnicodeError) as error:
+            return type(error).__name__, False
+        if answer.is_success:
+            return "delivered", True
+        return f"status {answer.status_code}", answer.status_code == 410
+
+    def _http(self) -> httpx.AsyncClient:
+        if self._client is None:
+            # no redirects and no proxies of the environment: the call goes to the address that was checked
+            self._client = httpx.AsyncClient(timeout=TIMEOUT_S, follow_redirects=False, trust_env=False)
+        return self._client
+
+    async def close(self) -> None:
+        """Release the connections."""
+        if self._client is not None:
+            await self._client.aclose()
