@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -43,7 +43,7 @@ class Crew:
 
     async def text(self, tokens: int = 200, *, prompt: str = PROMPT, seed: int = 7, **given: Any) -> str:
         """Submit a scripted text; `rate`, `fail`, ... go into the script, the rest into the task. Returns its id."""
-        script = {k: given.pop(k) for k in ("rate", "fail_at", "fail", "fail_times") if k in given}
+        script: dict[str, Any] = {k: given.pop(k) for k in ("rate", "fail_at", "fail", "fail_times") if k in given}
         body = {"prompt": prompt, "scripted": {"seed": seed, "tokens": tokens, **script}}
         return await self.submit("text", body, total=tokens, **given)
 
@@ -125,6 +125,3 @@ class Crew:
         finally:
             consumer.stop()
             await asyncio.wait_for(job, 60)
-
-
-Look = Callable[[], Any]

@@ -74,7 +74,6 @@ async def test_cancel_is_seen_while_the_model_is_silent_and_hints_are_lost(crew:
     backend = Watched()
     async with crew.working(backend=backend, lease_s=0.6) as worker:
         await crew.long(task_id, len(expected(10)))
-        worker._hinted = lambda _: None  # type: ignore[method-assign]
         worker._hints._about = lambda _: None
         await crew.store.cancel(task_id, OWNER, actor="me")
         await until(lambda: backend.open == 0, "the heartbeat to notice", within=5)

@@ -57,7 +57,7 @@ class Driver:
         if self.why in (Why.LOST, Why.FULL) or (self.why is not None and why is not Why.LOST):
             return
         self.why = why
-        if why in (Why.LOST, Why.FULL) or self._saver.at_offer:
+        if why in (Why.LOST, Why.FULL) or (self._saver.at_offer and not self._source.steady):
             self.cut()
         elif self._timer is None:
             self._timer = self._loop.call_later(self._grace_s, self.cut)
@@ -108,7 +108,8 @@ class Driver:
                 task.uncancel()
         finally:
             self._pulling = False
-        return None if self.why is Why.LOST else await self._source.rest()
+        # Where the last offer still holds, what comes after it is left for the next run.
+        return None if self.why is Why.LOST or self._saver.at_offer else await self._source.rest()
 
     async def _take(self, update: Update) -> None:
         if self.why is Why.LOST:

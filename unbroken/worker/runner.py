@@ -220,9 +220,9 @@ class Runner:
     async def _finished(self, driver: Driver) -> BaseException | None:
         """Wait for the driver. One that is stuck in a kind that cannot be stopped is left behind after the grace."""
         task = asyncio.create_task(driver.run(), name=f"drive {self.task_id}")
-        grace = self._tools.settings.drain_s
+        grace = self._tools.settings.drain_s / 4  # what is left is for the last writes
         while True:
-            done, _ = await asyncio.wait({task}, timeout=0.5)
+            done, _ = await asyncio.wait({task}, timeout=min(0.5, grace / 2))
             if done:
                 return None if task.cancelled() else task.exception()
             if driver.cut_at and self._loop.time() - driver.cut_at > grace:

@@ -19,6 +19,9 @@ class End(Exception):
 class Source(Protocol):
     """One update after the other."""
 
+    steady: bool
+    """A step that has begun runs to its end, whatever is asked."""
+
     async def pull(self) -> Update:
         """The next update. Raises End."""
         ...
@@ -34,6 +37,8 @@ class Source(Protocol):
 
 class AsyncSource:
     """An async generator."""
+
+    steady = False
 
     def __init__(self, stream: AsyncIterator[Update]) -> None:
         self._stream = stream
@@ -60,6 +65,8 @@ class ThreadSource:
     """A plain generator. Each step runs in the thread, so a kind that computes for long blocks nobody; a step that
     never ends cannot be stopped, only left behind: the thread is a daemon and dies with the process."""
 
+    steady = True
+
     def __init__(self, stream: Iterator[Update], name: str) -> None:
         self._stream = stream
         self._loop = asyncio.get_running_loop()
@@ -85,9 +92,10 @@ class ThreadSource:
     async def close(self) -> None:
         """See Source. Waits for a step that is under way."""
         close = getattr(self._stream, "close", None)
-        if close is not None and self._thread.is_alive():
-            await asyncio.shield(self._ask(close))
+        closed = self._ask(close) if close is not None and self._thread.is_alive() else None
         self._jobs.put(None)
+        if closed is not None:
+            await asyncio.shield(closed)
 
     def _next(self) -> Update | None:
         return next(self._stream, None)
