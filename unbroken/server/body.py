@@ -10,6 +10,8 @@ from starlette.requests import Request
 
 from unbroken.server.problems import Problem
 
+DRAIN_MAX = 32 * 1024 * 1024  # bytes beyond the limit that are read and dropped before the refusal
+
 _VISIBLE = re.compile(r"^[\x21-\x7e]{1,255}\Z", re.ASCII)
 
 
@@ -32,23 +34,31 @@ async def read_json(request: Request, limit: int) -> Any:
 
 
 async def read_bytes(request: Request, limit: int) -> bytes:
-    """The body, counted while it is read: an announced length is believed only when it is too large."""
+    """The body, counted while it is read. Raises Problem 413.
+
+    What is too large is still taken from the wire, and dropped, up to a point: a client that is in the middle of
+    sending when the connection closes sees a reset instead of the answer."""
     announced = request.headers.get("content-length", "")
-    if announced.isdigit() and int(announced) > limit:
-        raise _too_large(limit)
+    if announced.isdigit() and int(announced) > limit + DRAIN_MAX:
+        raise _too_large(limit, close=True)
     parts: list[bytes] = []
     size = 0
     async for part in request.stream():
         size += len(part)
+        if size > limit + DRAIN_MAX:
+            raise _too_large(limit, close=True)
         if size > limit:
-            raise _too_large(limit)
-        parts.append(part)
+            parts.clear()
+        else:
+            parts.append(part)
+    if size > limit:
+        raise _too_large(limit, close=False)
     return b"".join(parts)
 
 
-def _too_large(limit: int) -> Problem:
-    # what is still on its way would be read as the next request
-    return Problem(413, f"The body is larger than the limit of {limit} bytes.", headers={"Connection": "close"})
+def _too_large(limit: int, *, close: bool) -> Problem:
+    headers = {"Connection": "close"} if close else None
+    return Problem(413, f"The body is larger than the limit of {limit} bytes.", headers=headers)
 
 
 def _no_constant(word: str) -> NoReturn:
