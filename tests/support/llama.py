@@ -37,6 +37,7 @@ def running_llama(folder: Path, *, parallel: int = 2, context: int = 2_048) -> I
     slots = folder / "slots"
     module = "unbroken.worker.backends.llama"
     arguments = [f"--port={port}", f"--slot-dir={slots}", f"--parallel={parallel}", f"--context={context}"]
+    arguments.append("--threads=1")  # other tests run beside
     with (folder / "llama.log").open("wb") as log:
         process = subprocess.Popen([sys.executable, "-m", module, *arguments], stdout=log, stderr=log)
     try:

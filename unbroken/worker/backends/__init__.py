@@ -9,9 +9,6 @@ from pydantic import SecretStr
 
 from unbroken.worker.backends.base import Backend, Call
 from unbroken.worker.backends.continuing import Way
-from unbroken.worker.backends.local import LocalBackend
-from unbroken.worker.backends.openai import OpenAIBackend
-from unbroken.worker.backends.scripted import ScriptedBackend
 
 __all__ = ["Backend", "BackendSettings", "Call", "make_backend"]
 
@@ -44,10 +41,17 @@ class BackendSettings(Protocol):
 
 
 def make_backend(settings: BackendSettings) -> Backend:
-    """The backend called `settings.backend`. Raises ValueError for a name that does not exist."""
+    """The backend called `settings.backend`. Raises ValueError for a name that does not exist.
+
+    Each is imported only when it is wanted: the `openai` package alone takes over a second, which every
+    start of a worker and of the local model would otherwise pay."""
     if settings.backend == "scripted":
+        from unbroken.worker.backends.scripted import ScriptedBackend
+
         return ScriptedBackend()
     if settings.backend == "local":
+        from unbroken.worker.backends.local import LocalBackend
+
         return LocalBackend(
             settings.local_url,
             slot_dir=settings.slot_dir,
@@ -56,6 +60,8 @@ def make_backend(settings: BackendSettings) -> Backend:
             max_tokens=settings.default_max_tokens,
         )
     if settings.backend == "openai":
+        from unbroken.worker.backends.openai import OpenAIBackend
+
         return OpenAIBackend(
             settings.backend_url,
             model=settings.model,

@@ -51,8 +51,9 @@ def _loopback(host: str) -> str:
     return host
 
 
-def serve(host: str, port: int, slot_dir: Path, parallel: int, model: Path, context: int) -> object:
-    """Load the model and listen; returns the running server once it answers. Raises NoModel."""
+def serve(host: str, port: int, slot_dir: Path, parallel: int, model: Path, context: int, threads: int = 0) -> object:
+    """Load the model and listen; returns the running server once it answers. threads: 0 = one for each core.
+    Raises NoModel."""
     try:
         import xllamacpp
     except ImportError as error:
@@ -67,6 +68,8 @@ def serve(host: str, port: int, slot_dir: Path, parallel: int, model: Path, cont
     params.port = port
     params.n_parallel = parallel
     params.n_ctx = context * parallel  # divided evenly between the slots
+    if threads:
+        params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
     params.slot_save_path = f"{slot_dir}/"  # it joins path and name without a separator
     params.endpoint_slots = True
     # The workers choose slots themselves and continue on them burst by burst: nothing may move or clear a
@@ -96,6 +99,8 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     parser.add_argument("--slot-dir", type=Path, required=True)
     parser.add_argument("--parallel", type=int, default=4)
     parser.add_argument("--context", type=int, default=CONTEXT, help="tokens per slot")
+    # Its threads wait for each other at every layer: on a busy machine fewer are faster.
+    parser.add_argument("--threads", type=int, default=0, help="0: one for each core")
     parser.add_argument("--model", type=Path)
     given = parser.parse_args(arguments)
     threading.Thread(target=_watch_parent, args=(os.getppid(),), daemon=True).start()
@@ -104,7 +109,8 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         signal.signal(number, lambda *_: ended.set())
     try:
         model = given.model or bundled_model()
-        server = serve(given.host, given.port, given.slot_dir.resolve(), given.parallel, model, given.context)
+        folder = given.slot_dir.resolve()
+        server = serve(given.host, given.port, folder, given.parallel, model, given.context, given.threads)
     except (NoModel, RuntimeError) as error:
         sys.exit(f"{error}")
     print(f"serving {model.name} on {given.host}:{given.port}", flush=True)

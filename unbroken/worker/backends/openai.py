@@ -28,6 +28,7 @@ from unbroken.worker.backends.sse_lines import Events
 
 _LONG_PART = 24  # characters above which a part is surely more than one token
 _PER_TOKEN = 4  # characters, roughly, for such parts
+_LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 _UNFINISHED = {"error", "abort", "cancelled", "timeout"}  # finish reasons of servers that gave up
 
 
@@ -89,6 +90,7 @@ class OpenAIBackend:
             api_key=api_key or "none",  # servers without keys take any
             max_retries=0,  # a retry is the task's matter: it costs budget, and waits without holding a worker
             timeout=openai.Timeout(longest, connect=connect_timeout_s),
+            http_client=_direct() if urlsplit(self._url).hostname in _LOOPBACK else None,
         )
         self._secret = api_key
 
@@ -214,10 +216,13 @@ class OpenAIBackend:
     async def _model_name(self) -> str:
         """The set model, or the first that the server lists."""
         if self._model is None:
-            models = await self._client.models.list()
-            if not models.data:
+            try:
+                listed = [model.id for model in (await self._client.models.list()).data]
+            except openai.NotFoundError:
+                listed = ["default"]  # servers with a single model often have no list, and take any name
+            if not listed:
                 raise Permanent("not_found", "The model's server lists no model: set UNBROKEN_MODEL.")
-            self._model = models.data[0].id
+            self._model = listed[0]
         return self._model
 
     def _other_limit_name(self, error: openai.APIStatusError) -> bool:
@@ -265,6 +270,11 @@ def _part(data: str, endpoint: str) -> _Part | None:
 def _tokens(text: str) -> int:
     """How many tokens a part stands for: servers send one per part, or sometimes several at once."""
     return len(text) // _PER_TOKEN if len(text) > _LONG_PART else int(bool(text))
+
+
+def _direct() -> Any:
+    """A client that ignores the environment's proxies: none of them reaches this machine's own servers."""
+    return openai.DefaultAsyncHttpxClient(trust_env=False)
 
 
 def _complete(url: str) -> str:

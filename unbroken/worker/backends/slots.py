@@ -23,6 +23,7 @@ from unbroken.worker.backends.llama_client import About, LlamaClient
 
 ANY = -1  # "the server may choose"; then there is no state to save
 _POLL_S = 0.02
+_PATIENCE_S = 60.0  # below the usual wait for a first token
 _STALE_S = 600.0  # slot files live for milliseconds; older ones were left by a killed worker
 _MAGIC = b"UBSLOT1\n"
 _HEAD = len(_MAGIC) + 16 + 32
@@ -52,14 +53,18 @@ class Slots:
 
     @asynccontextmanager
     async def lease(self, count: int) -> AsyncIterator[int]:
-        """A slot of our own out of `count`, waiting until one is free."""
+        """A slot of our own out of `count`, waiting until one is free.
+
+        After a minute ANY: the holders may be stopped processes. Sharing is slower, since texts push each other
+        out of the cache, and still correct, since a state is compared with its text before it is kept."""
         if self._folder is None:
             yield ANY
             return
         # Everyone starts looking at another place, so that a slot's cached text is not always the first
         # victim.
         first = secrets.randbelow(count)
-        while True:
+        deadline = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < deadline:
             for number in ((first + k) % count for k in range(count)):
                 lock = _try_lock(self._folder / f"slot-{number}.lock")
                 if lock is None:
@@ -70,6 +75,7 @@ class Slots:
                     os.close(lock)  # closing releases the lock
                 return
             await asyncio.sleep(_POLL_S)
+        yield ANY
 
     async def save(self, slot: int, about: About, ids: Sequence[int]) -> bytes:
         """The slot's state in an envelope, or b"" when there is none to be had: a state is only ever a

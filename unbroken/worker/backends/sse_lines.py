@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from unbroken.tasks.errors import Transient
+
 EVENT_MAX = 8 << 20  # bytes; no honest event is larger
-
-
-class TooLarge(ValueError):
-    """An event without end."""
 
 
 class Events:
@@ -22,10 +20,10 @@ class Events:
         self._data: list[str] = []
 
     def feed(self, read: bytes) -> Iterator[str]:
-        """The data of the events that `read` completes. Raises TooLarge."""
+        """The data of the events that `read` completes. Raises Transient for an event without end."""
         self._rest += read
         if len(self._rest) > EVENT_MAX:
-            raise TooLarge(f"an event of more than {EVENT_MAX} bytes")
+            raise Transient("upstream_garbled", f"The model's server sent an event of over {EVENT_MAX} bytes.")
         *lines, rest = bytes(self._rest).replace(b"\r\n", b"\n").split(b"\n")
         if rest.endswith(b"\r"):  # perhaps half of a CRLF
             rest, carry = rest[:-1], b"\r"
