@@ -30,7 +30,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 if TYPE_CHECKING:
     from unbroken.tasks.inputs import Generation
@@ -145,6 +145,12 @@ class Run(Protocol):
         ...
 
 
+class NoInput(BaseModel):
+    """The input of a kind that takes none."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
 class Kind:
     """Base of all kinds. Subclasses set `name` and `Input` and write `run`."""
 
@@ -153,7 +159,7 @@ class Kind:
     continues: ClassVar[Literal["text", "state"]] = "state"
     schema: ClassVar[int] = 1
     """Version of the state in checkpoints; a checkpoint of another version is never resumed from silently."""
-    Input: ClassVar[type[BaseModel]] = BaseModel
+    Input: ClassVar[type[BaseModel]] = NoInput
 
     def run(self, run: Run) -> AsyncIterator[Update] | Iterator[Update]:
         """Yield updates until the work is done. Raise Transient or Permanent when it goes wrong; anything else that
