@@ -209,7 +209,7 @@ class Runner:
             settings=tools.settings,
             backend=tools.backend,
             limits=ModelLimits(tools.calls, tools.pump, tools.settings),
-            failures=record.num("errors") + record.num("losses"),
+            failures=record.num("errors") + record.num("past_errors") + record.num("losses"),
         )
 
     def _limit_time(self, settings: Settings) -> None:

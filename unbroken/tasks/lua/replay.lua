@@ -13,6 +13,7 @@ local generation = int(tonumber(t.generation) + 1)
 if t.idem ~= '' then
   redis.call('PERSIST', key('idem', t.idem))
 end
-requeue(t, 'replay', ARGV[4], NOW, 'errors', 0, 'crashes', 0, 'generation', generation, 'error', '', 'detail', '', 'group', '',
-  'finished', '', 'expires', '', 'callback_tries', 0)
+local past = int(tonumber(t.past_errors or 0) + tonumber(t.errors)) -- how often a backend has failed is no budget
+requeue(t, 'replay', ARGV[4], NOW, 'errors', 0, 'past_errors', past, 'crashes', 0, 'generation', generation,
+  'error', '', 'detail', '', 'group', '', 'finished', '', 'expires', '', 'callback_tries', 0)
 return {'OK', generation}
