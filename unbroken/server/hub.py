@@ -70,9 +70,8 @@ class Hub:
         """It is gone."""
         self.watchers.pop(watcher, None)
 
-    async def join(self, task_id: str, watcher: Watcher) -> Viewer:
-        """Watch a task. From the moment this returns nothing that is appended is missed. Raises StoreUnavailable,
-        NotFound."""
+    def join(self, task_id: str, watcher: Watcher) -> Viewer:
+        """Watch a task; `leave` ends it. Only after `opened` is it sure that nothing is missed."""
         channel = keys.key("feed", task_id).encode()
         topic = self.topics.get(channel)
         if topic is None or topic.gone:
@@ -80,13 +79,13 @@ class Hub:
             topic.opening = self._spawn(self._open(topic))
         viewer = Viewer(topic, watcher)
         topic.viewers[viewer] = None
-        assert topic.opening is not None
-        try:
-            await asyncio.shield(topic.opening)
-        except BaseException:
-            self.leave(viewer)
-            raise
         return viewer
+
+    async def opened(self, viewer: Viewer) -> None:
+        """From the moment this returns nothing that is appended is missed. Raises StoreUnavailable, NotFound."""
+        opening = viewer.topic.opening
+        assert opening is not None
+        await asyncio.shield(opening)
 
     def leave(self, viewer: Viewer) -> None:
         """Stop watching."""
@@ -144,9 +143,12 @@ class Hub:
             while topic.want > topic.last and not topic.gone:
                 entries = await self.store.events(topic.task_id, str(topic.newest), count=PAGE)
                 if not entries:
-                    # The record counts events that the log does not have: somebody removed it. Start over.
-                    topic.gone = True
-                    self._dirty.append(topic)
+                    # Either a push promised too much, or the log lost what the record counts; then: start over.
+                    was, newest = topic.newest, (await self.store.newest([topic.task_id]))[0]
+                    topic.gone = newest is None or newest != was
+                    topic.want = topic.last
+                    if topic.gone:
+                        self._dirty.append(topic)
                     break
                 if topic.fill(entries):
                     self._mark(topic)

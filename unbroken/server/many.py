@@ -17,7 +17,6 @@ from unbroken.server.context import Services
 from unbroken.server.replay import Page
 from unbroken.server.stream import Stream
 from unbroken.server.topic import Viewer
-from unbroken.tasks.errors import NotFound
 from unbroken.tasks.events import EventId, parse_id
 
 _PART = re.compile(r"^([0-9a-f]{8}):(\d{1,16}-\d{1,16})\Z", re.ASCII)
@@ -92,10 +91,9 @@ class ManyStream(Stream):
                     hub.leave(part.viewer)
 
     async def _begin(self, part: Part) -> None:
-        hub, replayer = self.services.hub, self.services.replayer
-        try:
-            part.viewer = viewer = await self.patiently(lambda: hub.join(part.task_id, self))
-        except NotFound:
+        replayer = self.services.replayer
+        part.viewer = viewer = await self.watch(part.task_id)
+        if viewer is None:
             part.done = True
             return
         self.services.count_replay()

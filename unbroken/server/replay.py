@@ -47,19 +47,21 @@ class Replayer:
         """Pages asked for."""
 
     async def start(self, task_id: str, n: int) -> Page | None:
-        """From the beginning; `n` is how many events there are about. None: the log is gone."""
+        """From the beginning; there are at least `n` events. None: the log is gone."""
         if n > LONG:
-            return await self._share((task_id, "text"), lambda: self._from_text(task_id))
-        return await self.after(task_id, ZERO)
+            return await self._share((task_id, "text"), n, lambda: self._from_text(task_id))
+        return await self.after(task_id, ZERO, n)
 
-    async def after(self, task_id: str, cursor: EventId) -> Page | None:
-        """The events behind `cursor`, at most one page. None: the log does not know this id."""
-        return await self._share((task_id, str(cursor)), lambda: self._from_log(task_id, cursor))
+    async def after(self, task_id: str, cursor: EventId, n: int) -> Page | None:
+        """The events behind `cursor`, at most one page; there are at least `n`. None: the log does not know this id."""
+        return await self._share((task_id, str(cursor)), n, lambda: self._from_log(task_id, cursor))
 
-    async def _share(self, key: tuple[str, str], read: Callable[[], Coroutine[Any, Any, Page | None]]) -> Page | None:
+    async def _share(
+        self, key: tuple[str, str], n: int, read: Callable[[], Coroutine[Any, Any, Page | None]]
+    ) -> Page | None:
         self.asked += 1
         task = self._shared.get(key)
-        if task is None or (task.done() and (task.cancelled() or task.exception())):
+        if task is None or _stale(task, n):
             self.reads += 1
             task = self._shared[key] = asyncio.create_task(read())
             task.add_done_callback(lambda done: self._later(key, done))

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 from sse_starlette import EventSourceResponse
 from starlette.types import Receive, Scope, Send
@@ -160,20 +160,42 @@ class Stream(EventSourceResponse):
             self._beating = False
             await self.put(sse.HEARTBEAT)
 
-    async def patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Ask Redis, again and again while it is away; heartbeats go on meanwhile. Raises Ended."""
+    async def settled(self, work: Coroutine[Any, Any, T]) -> T:
+        """The outcome of some work; heartbeats go on meanwhile. Raises Ended, and what the work raises."""
+        asking = asyncio.create_task(work)
+        asking.add_done_callback(lambda _: self.wake())
+        try:
+            while not asking.done():
+                await self.news()
+            return asking.result()
+        finally:
+            asking.cancel()
+
+    async def patiently(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Ask Redis, again and again while it is away. Raises Ended."""
         while True:
-            asking = asyncio.ensure_future(ask())
-            asking.add_done_callback(lambda _: self.wake())
             try:
-                while not asking.done():
-                    await self.news()
-                return asking.result()
+                return await self.settled(ask())
+            except StoreUnavailable:
+                await self.news(AWAY_S * random.uniform(0.5, 1.5))  # noqa: S311
+
+    async def watch(self, task_id: str) -> Viewer | None:
+        """Join a task, however long Redis is away. None when it does not exist any more. Raises Ended."""
+        hub = self.services.hub
+        while True:
+            viewer = hub.join(task_id, self)
+            ready = False
+            try:
+                await self.settled(hub.opened(viewer))
+                ready = True
+                return viewer
+            except NotFound:
+                return None
             except StoreUnavailable:
                 await self.news(AWAY_S * random.uniform(0.5, 1.5))  # noqa: S311
             finally:
-                if not asking.done():
-                    asking.cancel()
+                if not ready:
+                    hub.leave(viewer)
 
 
 class TaskStream(Stream):
@@ -186,16 +208,14 @@ class TaskStream(Stream):
 
     async def run(self) -> None:
         """The past, then the present."""
-        hub = self.services.hub
+        viewer: Viewer | None = None
         try:
-            viewer = await self.patiently(lambda: hub.join(self._task_id, self))
-        except NotFound:
-            return
-        try:
-            if not await self._past(viewer):
+            viewer = await self.watch(self._task_id)
+            if viewer is not None and not await self._past(viewer):
                 await self._present(viewer)
         finally:
-            hub.leave(viewer)
+            if viewer is not None:
+                self.services.hub.leave(viewer)
 
     async def _past(self, viewer: Viewer) -> bool:
         """Returns whether that was all."""

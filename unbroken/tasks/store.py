@@ -14,11 +14,12 @@ from redis.asyncio import Redis
 from unbroken.tasks import codec, keys
 from unbroken.tasks.connection import Calls, connect, translated
 from unbroken.tasks.errors import Conflict, Corrupt, NotFound, Refused
-from unbroken.tasks.events import EventId
+from unbroken.tasks.events import NAMES, EventId
 from unbroken.tasks.record import CHECKPOINT_FIELDS, CheckpointInfo, Task, pairs
 from unbroken.tasks.settings import Settings
 from unbroken.tasks.state import State
 
+_NAMES = frozenset(name.encode() for name in NAMES)
 SCAN_LIMIT = 2_000  # records one filtered list call may look at, so that a page costs the same whatever it filters
 
 
@@ -331,7 +332,7 @@ class Store:
         return [
             (entry_id.decode(), fields[b"e"].decode(), fields[b"d"])
             for entry_id, fields in raw
-            if fields and b"e" in fields and b"d" in fields
+            if fields and fields.get(b"e") in _NAMES and b"d" in fields
         ]
 
     async def has_event(self, task_id: str, event_id: str) -> bool:
