@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from mmap import mmap
 from typing import Any
 
 import msgpack
@@ -26,7 +27,7 @@ def _no_extensions(code: int, data: bytes) -> Any:
     raise Corrupt(f"msgpack extension type {code} is not accepted")
 
 
-def unpack(data: bytes, *, limit: int) -> Any:
+def unpack(data: bytes | mmap, *, limit: int) -> Any:
     """Decode at most `limit` bytes. Raises Corrupt."""
     if len(data) > limit:
         raise Corrupt(f"{len(data)} bytes is more than the limit of {limit}")
@@ -43,18 +44,20 @@ def unpack(data: bytes, *, limit: int) -> Any:
 class Sealed:
     """A checkpoint's state as bytes, and what is needed to trust them again.
 
-    raw: bytes before compression. sha256: of `data` as stored, so that it is checked before anything is decoded."""
+    raw: bytes before compression. sha256: of `data` as stored, so that it is checked before anything is decoded.
+    stored: its size, where the data itself is elsewhere."""
 
     codec: str
     schema: int
     raw: int
     sha256: str
     data: bytes
+    stored: int | None = None
 
     @property
     def size(self) -> int:
         """Bytes as stored."""
-        return len(self.data)
+        return len(self.data) if self.stored is None else self.stored
 
 
 def seal(state: Mapping[str, Any], *, schema: int, limit: int) -> Sealed:

@@ -6,18 +6,21 @@ upload harms nobody: the pointer in Redis moves afterwards, under the fence."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
+import tempfile
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
 import obstore
 from obstore.store import LocalStore, ObjectStore, from_url
 
-from unbroken.tasks import codec
+from unbroken.tasks import codec, spool
 from unbroken.tasks.errors import Corrupt, UnbrokenError
 
 log = logging.getLogger("unbroken.tasks.objects")
+PART = 5 * 1024 * 1024  # the smallest part that S3 takes
 _NAME = re.compile(r"^s\d{1,3}/(s\d{1,3}-[0-9a-z]{26})/(\d+)-(\d+)-([0-9a-f]{16})$", re.ASCII)
 
 
@@ -63,17 +66,31 @@ class Objects:
         await obstore.put_async(self.store, name, sealed.data)
         return name
 
+    async def put_file(self, task_id: str, epoch: str, seq: int, sealed: codec.Sealed, path: Path) -> str:
+        """The same from a file, in pieces."""
+        name = name_of(task_id, epoch, seq, sealed.sha256)
+        await obstore.put_async(self.store, name, path, chunk_size=PART, max_concurrency=2)
+        return name
+
     async def load(self, name: str, sealed: codec.Sealed, *, schema: int, limit: int) -> dict[str, object]:
-        """Read a state back. `sealed` says what the bytes must be; its data is empty. Raises Missing, Corrupt."""
+        """Read a state back, through a file. `sealed` says what the bytes must be; its data is empty.
+        Raises Missing, Corrupt, and what the store raises."""
         if task_of(name) is None:
             raise Corrupt("the reference to the object is malformed")
         try:
             answer = await obstore.get_async(self.store, name)
         except FileNotFoundError as error:
             raise Missing("its bytes are gone from the object store") from error
-        data = bytes(await answer.bytes_async())
-        whole = codec.Sealed(sealed.codec, sealed.schema, sealed.raw, sealed.sha256, data)
-        return codec.unseal(whole, schema=schema, limit=limit)
+        with tempfile.TemporaryDirectory(prefix="ub-state-") as folder:
+            path = Path(folder) / "state"
+            size = 0
+            with path.open("wb") as file:
+                async for piece in answer.stream(min_chunk_size=PART):
+                    size += len(piece)
+                    if size > limit:
+                        raise Corrupt(f"more than the limit of {limit} bytes")
+                    await asyncio.to_thread(file.write, piece)
+            return await asyncio.to_thread(spool.read, path, sealed, schema=schema, limit=limit)
 
     async def archive(self, owner: str, task_id: str, media: str, body: bytes) -> None:
         """Keep a result beyond its time in Redis, as `results/<owner>/<task>.<media>` (txt or json)."""
@@ -90,7 +107,10 @@ class Objects:
         return None
 
     async def discard(self, name: str) -> None:
-        """Delete what nobody refers to. Never raises: what is left behind is found by `collect` later."""
+        """Delete a checkpoint that nobody refers to. Never raises: what is left behind, orphans.collect finds later."""
+        if task_of(name) is None:
+            log.warning("%r is not the name of a checkpoint, not deleted", name[:200])
+            return
         try:
             await obstore.delete_async(self.store, name)
         except Exception as error:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 from unbroken.tasks import codec
@@ -13,6 +14,7 @@ from unbroken.tasks.errors import LeaseLost, StoreUnavailable, UnbrokenError
 from unbroken.tasks.holder import Broken, Holder, Lease
 from unbroken.tasks.kind import Checkpoint
 from unbroken.tasks.objects import Objects
+from unbroken.tasks.spool import Spooled, is_large, spooled
 from unbroken.worker.pacing import CheckpointPace
 from unbroken.worker.pump import Pump
 from unbroken.worker.writer import Writer
@@ -20,7 +22,16 @@ from unbroken.worker.writer import Writer
 log = logging.getLogger("unbroken.worker.saver")
 FAILURES_MAX = 3  # in a row
 KEEP_MAX = 16 * 1024  # bytes; an offered state up to this is encoded at once, so that it can still be saved later
-IN_THREAD = 1024 * 1024  # bytes; larger states are compressed and hashed beside the event loop
+
+
+@asynccontextmanager
+async def _in_thread(spooling: AbstractContextManager[Spooled]) -> AsyncIterator[Spooled]:
+    """A large state is encoded and compressed beside the event loop."""
+    large = await asyncio.to_thread(spooling.__enter__)
+    try:
+        yield large
+    finally:
+        spooling.__exit__(None, None, None)
 
 
 class SavingFailed(UnbrokenError):
@@ -83,7 +94,7 @@ class Saver:
 
     def _keep(self, offer: _Offer, state: Mapping[str, Any]) -> None:
         # The kind may change its state in place after this: only bytes made now are the state of this point.
-        if self._small:
+        if self._small and not is_large(state):
             try:
                 sealed = self._seal(state)
             except (ValueError, TypeError, OverflowError):
@@ -144,10 +155,7 @@ class Saver:
         self._writer.forget_tokens()
         self._seq += 1
         seq, lease = self._seq, self._lease
-        where = "inline"
-        sealed = state if isinstance(state, codec.Sealed) else self._seal(state)
-        if sealed.size > self._holder.settings.checkpoint_inline_max:
-            where = await self._objects.put(lease.task_id, lease.epoch, seq, sealed)
+        sealed, where = await self._stored(state, seq)
         await self._writer.flush()
         offset, progress = self._writer.chars, self._writer.fraction
         orphan = await self._pump.patiently(
@@ -159,3 +167,19 @@ class Saver:
         )
         if orphan:
             await self._objects.discard(orphan)
+
+    async def _stored(self, state: Mapping[str, Any] | codec.Sealed, seq: int) -> tuple[codec.Sealed, str]:
+        """The state as bytes, and where they are: 'inline', or the key of an object that has them already."""
+        lease, s = self._lease, self._holder.settings
+        if not isinstance(state, codec.Sealed) and is_large(state):
+            async with _in_thread(spooled(state, schema=self._schema, limit=s.checkpoint_max)) as large:
+                if large.sealed.size > s.checkpoint_inline_max:
+                    return large.sealed, await self._objects.put_file(
+                        lease.task_id, lease.epoch, seq, large.sealed, large.path
+                    )
+                data = await asyncio.to_thread(large.path.read_bytes)
+                return replace(large.sealed, data=data, stored=None), "inline"
+        sealed = state if isinstance(state, codec.Sealed) else self._seal(state)
+        if sealed.size > s.checkpoint_inline_max:
+            return sealed, await self._objects.put(lease.task_id, lease.epoch, seq, sealed)
+        return sealed, "inline"
