@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from unbroken.cli import parts, place, show
-from unbroken.cli.serving import DataDir, RedisUrl, with_redis
+from unbroken.cli.borrow import store_of
+from unbroken.cli.place import CannotStart
+from unbroken.cli.serving import DataDir, RedisUrl
 from unbroken.cli.tasking import Json
 from unbroken.tasks.errors import StoreUnavailable
 from unbroken.tasks.settings import Settings, load
@@ -32,24 +32,6 @@ def register(app: typer.Typer) -> None:
     app.command("doctor")(doctor)
 
 
-@asynccontextmanager
-async def store_of(settings: Settings) -> AsyncIterator[Store]:
-    """A store for one command. Raises StoreUnavailable with where it was looked for."""
-    from unbroken.cli.up import without_password
-    from unbroken.tasks.store import open_store
-
-    store = open_store(settings, name="unbroken-cli")
-    try:
-        yield store
-    except StoreUnavailable as error:
-        where = without_password(settings.redis_url)
-        raise StoreUnavailable(
-            f"{error} at {where}; is `unbroken up` running, and with the data folder {settings.data_dir}?"
-        ) from None
-    finally:
-        await store.close()
-
-
 def audit(
     task: Annotated[str | None, typer.Option(help="Only of this task.")] = None,
     owner: Annotated[str | None, typer.Option(help="Only of this owner's tasks.")] = None,
@@ -59,7 +41,7 @@ def audit(
     as_json: Json = False,
 ) -> None:
     """Show who did what to which task, and when."""
-    settings = with_redis(load(data_dir=data_dir, redis_url=redis_url))
+    settings = load(data_dir=data_dir, redis_url=redis_url)
     entries = asyncio.run(_entries(settings, task, owner, limit))
     if as_json:
         show.as_json(entries)
@@ -112,7 +94,7 @@ def doctor(
     as_json: Json = False,
 ) -> int:
     """Check the set-up and recount everything that is stored. Exit code 1 when something is wrong."""
-    settings = with_redis(load(data_dir=data_dir, redis_url=redis_url))
+    settings = load(data_dir=data_dir, redis_url=redis_url)
     findings = [*_machine(settings), *asyncio.run(_redis(settings, repair))]
     if as_json:
         show.as_json([{"level": f.level, "what": f.what, "says": f.says} for f in findings])
@@ -142,13 +124,13 @@ async def _redis(settings: Settings, repair: bool) -> list[Finding]:
     from unbroken.cli.up import without_password
     from unbroken.tasks.audit import recount
 
-    where = without_password(settings.redis_url)
-    async with store_of(settings) as store:
-        try:
+    try:
+        async with store_of(settings) as store:
+            where = without_password(store.settings.redis_url)
             info = await _info(store)
             counted = await recount(store, repair=repair)
-        except StoreUnavailable as error:
-            return [Finding("bad", "redis", f"{where}: {error}")]
+    except (StoreUnavailable, CannotStart) as error:
+        return [Finding("bad", "redis", str(error))]
     findings = [Finding("ok", "redis", f"{where}, {info['version']}"), *_policies(info)]
     if counted.differences:
         done = "repaired" if repair else "run again with --repair"

@@ -16,6 +16,8 @@ from unbroken.cli.place import CannotStart
 from unbroken.cli.policy import Backoff, Deaths, how_it_ended
 from unbroken.cli.tether import command
 
+GIVES_UP = "unbroken: "  # how a command of ours begins the one sentence before it ends
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -72,7 +74,8 @@ class Child:
             return False
 
     def _last_words(self, what: str) -> str:
-        said = "\n".join(f"  {line}" for line in dict.fromkeys(self.tail))
+        lines = [line for line in self.tail if line.startswith(GIVES_UP)] or list(self.tail)
+        said = "\n".join(f"  {line}" for line in dict.fromkeys(lines))
         return f"{what}" + (f"; it said:\n{said}" if said else f" (see {self.output.path})")
 
     async def _spawn(self) -> asyncio.subprocess.Process:
@@ -142,7 +145,8 @@ class Child:
         line = raw.decode("utf-8", "replace").rstrip("\r")
         if line.strip():
             self.tail.append(line)
-            self.output.line(self.part.name, line)
+            # Why a part gives up before it was ready is said once, by `until_ready`.
+            self.output.line(self.part.name, line, show=self.was_ready or not line.startswith(GIVES_UP))
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal if it is alive."""

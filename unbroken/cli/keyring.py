@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from unbroken.cli import show
-from unbroken.cli.admin import store_of
-from unbroken.cli.serving import DataDir, RedisUrl, with_redis
+from unbroken.cli.borrow import store_of
+from unbroken.cli.serving import DataDir, RedisUrl
 from unbroken.cli.tasking import Json
 from unbroken.tasks.errors import NotFound
 from unbroken.tasks.settings import load
@@ -33,9 +33,11 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="keys")
 
 
-def _with_store(data_dir: Path | None, redis_url: str | None, work: Callable[[Store], Awaitable[T]]) -> T:
+def _with_store(
+    data_dir: Path | None, redis_url: str | None, work: Callable[[Store], Awaitable[T]], *, make: bool = False
+) -> T:
     async def run() -> T:
-        async with store_of(with_redis(load(data_dir=data_dir, redis_url=redis_url))) as store:
+        async with store_of(load(data_dir=data_dir, redis_url=redis_url), make=make) as store:
             return await work(store)
 
     return asyncio.run(run())
@@ -54,7 +56,7 @@ def create(
 
     name = owner or owner_option or "local"
     try:
-        key_id, secret = _with_store(data_dir, redis_url, lambda store: create_key(store, name, label))
+        key_id, secret = _with_store(data_dir, redis_url, lambda store: create_key(store, name, label), make=True)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     if as_json:

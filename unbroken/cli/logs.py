@@ -54,12 +54,12 @@ class Output:
         self._verbose = verbose
         self._shown: dict[str, deque[float]] = {}
 
-    def line(self, part: str, line: str) -> None:
-        """One line of a part's output."""
+    def line(self, part: str, line: str, *, show: bool = True) -> None:
+        """One line of a part's output; on the terminal only where important, and with `show`."""
         line = harmless(line)
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime()) + "Z"
         self._write(f"{stamp} {part:<9} | {line}")
-        if (self._verbose or important(line)) and self._may_show(part):
+        if (self._verbose or (show and important(line))) and self._may_show(part):
             self._terminal(f"{part} | {line}")
 
     def say(self, line: str) -> None:

@@ -31,7 +31,7 @@ def dead_letters(
     if as_json:
         show.as_json(answer)
         return
-    rows = _listed(answer)
+    rows = answer["groups"] if group is None else answer["items"]
     if group is None:
         show.table(
             ("group", "count", "kind", "code", "message", "last"),
@@ -63,13 +63,6 @@ def dead_letters(
     )
 
 
-def _listed(answer: Any) -> list[dict[str, Any]]:
-    """The rows of a list answer, whatever it calls them."""
-    if isinstance(answer, list):
-        return answer
-    return next((value for value in answer.values() if isinstance(value, list)), [])
-
-
 def replay(
     task_ids: Annotated[list[str] | None, typer.Argument(help="Failed tasks.", metavar="ID...")] = None,
     group: Annotated[str | None, typer.Option(help="All of one group.")] = None,
@@ -87,17 +80,15 @@ def replay(
         elif group is not None:
             bodies = [{"group": group}]
         else:
-            bodies = [{"group": row["group"]} for row in _listed(client.get("/api/dead-letters"))]
+            bodies = [{"all": True}]
         answers = [client.post("/api/dead-letters/replay", body) for body in bodies]
     if as_json:
         show.as_json(answers[0] if len(answers) == 1 else answers)
         return
-    print(f"replayed\t{sum(_count(answer) for answer in answers)}")
-
-
-def _count(answer: Any) -> int:
-    value = answer.get("replayed", 0) if isinstance(answer, dict) else 0
-    return len(value) if isinstance(value, list) else int(value)
+    print(f"replayed\t{sum(answer['replayed'] for answer in answers)}")
+    for answer in answers:
+        for task_id, why in answer.get("refused", {}).items():
+            show.tell(f"{task_id}: {why}")
 
 
 def stats(as_json: Json = False, url: Url = None) -> None:

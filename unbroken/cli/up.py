@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import os
 import time
 from dataclasses import dataclass
@@ -85,20 +84,8 @@ def _run(plan: Plan, output: Output, folder: Path, where: str) -> None:
         place.write_running(folder, {"url": where, "pid": os.getpid()})
         output.line_of_supervisor(f"ready at {where} after {time.monotonic() - began:.1f} s")
         print(f"Unbroken is ready: {where}", flush=True)
-        if not (loopback(plan.settings.host) or plan.settings.insecure):
-            output.say("this address needs keys: make one with `unbroken keys create` (or serve it --insecure)")
 
     asyncio.run(Supervisor(plan.stages, output).run(ready))
-
-
-def loopback(host: str) -> bool:
-    """Is this address this machine only?"""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def without_password(url: str) -> str:
