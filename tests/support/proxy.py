@@ -38,6 +38,11 @@ class Link:
             for _, writer in (self.client, self.server):
                 writer.close()
 
+    @property
+    def busy(self) -> bool:
+        """Is something asked and not answered? Only a link that understands its protocol knows."""
+        return False
+
     async def _guard(self, pump: Coroutine[Any, Any, None]) -> None:
         with contextlib.suppress(OSError, EOFError):
             await pump

@@ -90,6 +90,7 @@ class Rule:
     nth: int = 1
     times: int = 1
     late_s: float = 0.0
+    gate: asyncio.Event | None = None
     before: Callable[[], object] | None = None
     after: Callable[[], object] | None = None
     lose: bool = False
@@ -115,10 +116,17 @@ class RedisLink(Link):
     """One connection to Redis, command by command and reply by reply."""
 
     proxy: RedisProxy
+    _waiting: deque[Command]
+    _held = 0
+
+    @property
+    def busy(self) -> bool:
+        """Commands on their way, or held back."""
+        return bool(self._held or (self._waiting and not self._pushing))
 
     async def up(self) -> None:
         """Read whole commands; decide about each as it passes."""
-        self._waiting: deque[Command] = deque()
+        self._waiting = deque()
         self._pushing = False
         buffer = bytearray()
         while block := await self.client[0].read(BLOCK):
@@ -136,6 +144,11 @@ class RedisLink(Link):
         if rule is not None and rule.late_s:
             rule.struck()
             await asyncio.sleep(rule.late_s)
+        if rule is not None and rule.gate is not None:
+            rule.struck()
+            self._held += 1
+            await rule.gate.wait()
+            self._held -= 1
         if rule is not None and rule.before is not None:
             rule.before()
             rule.struck()
@@ -215,6 +228,10 @@ class RedisProxy(Proxy):
     def late(self, script: str, seconds: float, *, nth: int = 1, times: int = 1) -> Rule:
         """It reaches Redis so much later."""
         return self._rule(Rule(lambda c: c.script == script, nth=nth, times=times, late_s=seconds))
+
+    def stop_at(self, script: str, *, nth: int = 1) -> Rule:
+        """It does not reach Redis until the rule's `gate` is set."""
+        return self._rule(Rule(lambda c: c.script == script, nth=nth, gate=asyncio.Event()))
 
     def strike(self, what: Callable[[], object], *, nth: int, after: bool, script: str | None = None) -> Rule:
         """Call `what` (kill somebody) before the nth script reaches Redis, or after it was executed; the connection is
