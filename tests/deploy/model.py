@@ -1,5 +1,5 @@
-"""A model server by URL, as compose.yaml wants one: OpenAI's chat protocol, always the same text, one word at a
-time, and it goes on from the text that a request ends with."""
+"""A model server by URL, as compose.yaml wants one: OpenAI's chat protocol, one word at a time, as many
+as the prompt says, and it goes on from the text that a request ends with."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PATIENCE_S = 20.0
 
 
 def story(words: int) -> str:
-    """The text that every request for this many tokens gets."""
+    """The text of a request whose prompt is this number."""
     return "".join(f"word{n}{'é🌊' if n % 7 == 0 else ''} " for n in range(words)).rstrip()
 
 
@@ -28,7 +28,7 @@ class _Handler(BaseHTTPRequestHandler):
         model.seen.append((self.headers.get("authorization", ""), body))
         last = body["messages"][-1]
         so_far = last["content"] if last["role"] == "assistant" else ""
-        whole = story(body.get("max_tokens") or body["max_completion_tokens"])
+        whole = story(int(next(turn["content"] for turn in body["messages"] if turn["role"] == "user")))
         assert whole.startswith(so_far), "asked to continue another text"
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")

@@ -19,7 +19,7 @@ from tests.support.wait import until, until_sync
 from unbroken.tasks.settings import Settings
 
 # Leases of two seconds, so that a killed worker does not cost each test ten; all else is as shipped.
-EXTRA = {"UNBROKEN_LEASE_S": "2", "UNBROKEN_BACKEND": "openai"}
+EXTRA = {"UNBROKEN_LEASE_S": "2"}
 NOTICED_S = 10.0  # until a viewer whose server was killed reads on: generous, and still "within seconds"
 
 
@@ -44,25 +44,47 @@ def deployed(image: Path, model: Model) -> Iterator[Deployed]:
 
 @pytest.fixture
 def site(deployed: Deployed) -> Iterator[httpx.Client]:
-    """A script with a key, talking to nginx. Whatever a test killed is started again first."""
+    """A script with a key, talking to nginx. Whatever a test killed is started again first, and used by nginx."""
     down = [name for name, one in deployed.running.items() if not one.alive]
     deployed.start_healthy(*[name for name in down if name in deployed.ports])
     for name in down:
         if name not in deployed.ports:
             deployed.start(name)
     with deployed.client() as client:
+        for name in down:
+            if name.startswith("server"):
+                until_sync(lambda port=deployed.ports[name]: is_asked(deployed, client, port), f"nginx to ask {name}")  # type: ignore[misc]
         yield client
+
+
+def is_asked(deployed: Deployed, client: httpx.Client, port: int) -> bool:
+    """Make a call; has nginx given it, or one before, to the server at this port since that came back?"""
+    before = len(deployed.nginx.output.read_bytes())
+    assert client.get("/healthz").status_code == 200
+    new = deployed.nginx.output.read_bytes()[before:].decode()
+    return f'"server":"127.0.0.1:{port}","server_status":"200"' in new
 
 
 def submit(site: httpx.Client, words: int, **body: Any) -> str:
     """A text task of so many words; its id."""
-    answer = site.post("/api/tasks", json={"kind": "text", "input": {"prompt": "Go.", "max_tokens": words}, **body})
+    answer = site.post(
+        "/api/tasks", json={"kind": "text", "input": {"prompt": str(words), "max_tokens": 10_000}, **body}
+    )
     assert answer.status_code == 201, answer.text
     return str(answer.json()["task_id"])
 
 
 def viewers(deployed: Deployed, task_id: str, count: int) -> list[Viewer]:
     return [Viewer(deployed.url, task_id, headers=deployed.headers) for _ in range(count)]
+
+
+async def follow(deployed: Deployed, watching: list[Viewer]) -> None:
+    """All of them until the end. When one does not get there, the logs tell why."""
+    try:
+        await asyncio.gather(*(viewer.follow() for viewer in watching))
+    except TimeoutError:
+        seen = [(viewer.state, len(viewer.text), viewer.connections, viewer.refused) for viewer in watching]
+        pytest.fail(f"(state, length, connections, refused): {seen}\n{deployed.logs()}", pytrace=False)
 
 
 def exact(site: httpx.Client, viewer: Viewer, words: int) -> None:
@@ -111,7 +133,7 @@ def test_nobody_comes_in_without_a_key(deployed: Deployed) -> None:
 
 def test_a_browser_signs_in_once_and_streams_by_its_cookie(deployed: Deployed, site: httpx.Client) -> None:
     task_id = submit(site, 20)
-    with httpx.Client(base_url=deployed.url, headers={"Origin": deployed.url}) as browser:
+    with httpx.Client(base_url=deployed.url, headers={"Origin": deployed.url}, timeout=30) as browser:
         assert browser.post("/api/session", json={"key": deployed.key}).is_success
         with browser.stream("GET", f"/api/tasks/{task_id}/stream") as answer:
             assert b"event: done" in answer.read()
@@ -174,7 +196,7 @@ async def test_the_first_byte_comes_before_the_first_token_and_then_one_token_at
 async def test_a_reload_of_nginx_is_not_noticed(deployed: Deployed, site: httpx.Client) -> None:
     task_id = await asyncio.to_thread(submit, site, 200)
     watching = viewers(deployed, task_id, 3)
-    following = asyncio.gather(*(viewer.follow() for viewer in watching))
+    following = asyncio.create_task(follow(deployed, watching))
     await until(lambda: all(len(viewer.text) > 100 for viewer in watching), "text to flow")
     await asyncio.to_thread(deployed.nginx.reload)
     await following
@@ -187,22 +209,23 @@ async def test_a_reload_of_nginx_is_not_noticed(deployed: Deployed, site: httpx.
 async def test_one_of_two_servers_goes_and_viewers_continue_on_the_other(
     deployed: Deployed, site: httpx.Client, how: signal.Signals
 ) -> None:
-    task_id = await asyncio.to_thread(submit, site, 600)
+    task_id = await asyncio.to_thread(submit, site, 350)
     watching = viewers(deployed, task_id, 6)
-    following = asyncio.gather(*(viewer.follow() for viewer in watching))
+    following = asyncio.create_task(follow(deployed, watching))
     await until(lambda: all(len(viewer.text) > 100 for viewer in watching), "text to flow")
     server = deployed.running["server-1"]
     if how == signal.SIGKILL:
         server.kill()
     else:
         grace = deployed.services["server-1"].seconds("stop_grace_period")
-        assert await asyncio.to_thread(server.stop, grace) == 0
+        # After its clean end, uvicorn leaves by the signal that asked for it.
+        assert await asyncio.to_thread(server.stop, grace) in {0, -signal.SIGTERM}
     await following
     assert any(viewer.connections > 1 for viewer in watching), "some were on the server that went"
     assert any(viewer.connections == 1 for viewer in watching), "some were on the other one"
     for viewer in watching:
         assert longest_silence(viewer) < NOTICED_S
-        exact(site, viewer, 600)
+        exact(site, viewer, 350)
 
 
 # Workers
@@ -234,7 +257,7 @@ def runner_of(deployed: Deployed, task_id: str) -> str:
 async def test_a_killed_worker_costs_a_pause_and_no_text(deployed: Deployed, site: httpx.Client, model: Model) -> None:
     task_id = await asyncio.to_thread(submit, site, 300)
     (viewer,) = viewers(deployed, task_id, 1)
-    following = asyncio.create_task(viewer.follow())
+    following = asyncio.create_task(follow(deployed, [viewer]))
     await until_text(site, task_id, 300)
     deployed.running[runner_of(deployed, task_id)].kill()
     await following
@@ -249,7 +272,7 @@ async def test_a_killed_worker_costs_a_pause_and_no_text(deployed: Deployed, sit
 async def test_sigterm_hands_a_task_over_within_the_grace(deployed: Deployed, site: httpx.Client, model: Model) -> None:
     task_id = await asyncio.to_thread(submit, site, 300)
     (viewer,) = viewers(deployed, task_id, 1)
-    following = asyncio.create_task(viewer.follow())
+    following = asyncio.create_task(follow(deployed, [viewer]))
     await until_text(site, task_id, 300)
     name = runner_of(deployed, task_id)
     grace = deployed.services[name].seconds("stop_grace_period")
@@ -266,7 +289,7 @@ async def test_sigterm_hands_a_task_over_within_the_grace(deployed: Deployed, si
 async def test_the_database_is_restarted_and_nothing_is_lost(deployed: Deployed, site: httpx.Client) -> None:
     task_id = await asyncio.to_thread(submit, site, 400)
     (viewer,) = viewers(deployed, task_id, 1)
-    following = asyncio.create_task(viewer.follow())
+    following = asyncio.create_task(follow(deployed, [viewer]))
     await until_text(site, task_id, 300)
     grace = deployed.services["valkey"].seconds("stop_grace_period")
     assert await asyncio.to_thread(deployed.running["valkey"].stop, grace) == 0
@@ -280,25 +303,31 @@ async def test_the_database_is_restarted_and_nothing_is_lost(deployed: Deployed,
 
 async def flood(deployed: Deployed, numbers: range, *, keyed: bool) -> dict[int, list[int]]:
     """Create one task for each number, eight at once, while server-2 is killed in the middle; with a key, ask again
-    until it is there. Returns the statuses each number got."""
+    until it is there. Returns the statuses each number got; 0 is half an answer."""
     got: dict[int, list[int]] = {number: [] for number in numbers}
     waiting = asyncio.Semaphore(8)
     middle = numbers[len(numbers) // 3]
 
     async def create(client: httpx.AsyncClient, number: int) -> None:
-        body = {"kind": "text", "input": {"prompt": "Go.", "max_tokens": 1}, "topic": f"flood-{keyed}-{number}"}
+        body = {"kind": "text", "input": {"prompt": "1"}, "topic": f"flood-{keyed}-{number}"}
         headers = {"Idempotency-Key": f"flood-{number}"} if keyed else {}
         async with waiting:
             if number == middle:
                 deployed.running["server-2"].kill()
             while True:
-                answer = await client.post("/api/tasks", json=body, headers=headers)
+                try:
+                    answer = await client.post("/api/tasks", json=body, headers=headers)
+                except httpx.TransportError:  # the server died between the head and the body of its answer
+                    got[number].append(0)
+                    if not keyed:
+                        return
+                    continue
                 got[number].append(answer.status_code)
                 if answer.is_error:
                     assert answer.headers["content-type"] == "application/problem+json"
                 if not keyed or answer.is_success:
                     return
-                assert answer.status_code in {409, 502}, answer.text
+                assert answer.status_code in {409, 502, 503}, answer.text
 
     async with httpx.AsyncClient(base_url=deployed.url, headers=deployed.headers, timeout=30) as client:
         await asyncio.gather(*(create(client, number) for number in numbers))
@@ -307,14 +336,16 @@ async def flood(deployed: Deployed, numbers: range, *, keyed: bool) -> dict[int,
 
 def found(site: httpx.Client, topic: str) -> int:
     """How many tasks have this topic."""
-    return len(site.get("/api/tasks", params={"topic": topic, "limit": 10}).json()["items"])
+    answer = site.get("/api/tasks", params={"topic": topic, "limit": 10})
+    assert answer.status_code == 200, answer.text
+    return len(answer.json()["items"])
 
 
 async def test_a_post_is_never_doubled_when_its_server_dies(deployed: Deployed, site: httpx.Client) -> None:
     got = await flood(deployed, range(120), keyed=False)
     for number, statuses in got.items():
         assert len(statuses) == 1
-        assert statuses[0] in {201, 502}
+        assert statuses[0] in {0, 201, 502, 503}, f"{number}: {statuses}\n{deployed.logs()}"
         assert found(site, f"flood-False-{number}") in ({1} if statuses == [201] else {0, 1})
     assert sum(statuses == [201] for statuses in got.values()) > 60
 
