@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("unbroken.worker.pump")
 T = TypeVar("T")
 BACKOFF_BASE_S, BACKOFF_CAP_S = 0.05, 1.0
+CALLS_AT_ONCE = 64  # below the size of redis-py's pool
 
 
 class Outage:
@@ -27,18 +28,22 @@ class Outage:
         self.tries = 0
 
     def failed(self, error: Exception) -> float:
-        """A call failed. Returns the seconds to wait before the next."""
+        """A call failed. Returns the seconds to wait before the next, where one loop makes all of them."""
         if self.tries == 0:
             log.warning("%s: %s; trying again until it answers", self._what, error)
         self.tries += 1
-        roll = between(0.2, 1.0)  # never nothing: no hot loop
-        return full_jitter(self.tries, base=BACKOFF_BASE_S, cap=BACKOFF_CAP_S, roll=roll)
+        return pause(self.tries)
 
     def over(self) -> None:
         """A call was answered."""
         if self.tries:
             log.warning("%s: Redis answers again after %d tries", self._what, self.tries)
             self.tries = 0
+
+
+def pause(tries: int) -> float:
+    """Seconds before the next try; never nothing, so that no loop is hot."""
+    return full_jitter(tries, base=BACKOFF_BASE_S, cap=BACKOFF_CAP_S, roll=between(0.2, 1.0))
 
 
 class Pump:
@@ -49,6 +54,8 @@ class Pump:
         self._ready: dict[Writer, None] = {}
         self._wake = asyncio.Event()
         self._outage = Outage("append")
+        self._others = Outage("calls")
+        self._gate = asyncio.Semaphore(CALLS_AT_ONCE)
 
     @property
     def trouble(self) -> bool:
@@ -93,17 +100,19 @@ class Pump:
     ) -> T:
         """Make a call that may be repeated, until it is answered. Raises what it raises, and StoreUnavailable when
         `give_up` says so or when Redis has been full for `full_s` seconds."""
-        outage = Outage("a call")
         loop = asyncio.get_running_loop()
-        full_since = 0.0
+        full_since, tries = 0.0, 0
         while True:
             try:
-                answer = await call()
+                async with self._gate:
+                    answer = await call()
             except StoreUnavailable as error:
                 full_since = (full_since or loop.time()) if error.full else 0.0
                 if give_up() or (full_since and loop.time() - full_since > full_s):
                     raise
-                await asyncio.sleep(outage.failed(error))
+                tries += 1
+                self._others.failed(error)
+                await asyncio.sleep(pause(tries))
             else:
-                outage.over()
+                self._others.over()
                 return answer

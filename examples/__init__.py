@@ -1,0 +1,1 @@
+"""Kinds to read and to start from."""
