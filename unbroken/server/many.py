@@ -140,8 +140,9 @@ class ManyStream(Stream):
                 out.append(self._rewrite(part, data))
                 viewer.move(topic.newest)
             part.done = part.done or (topic.ended and viewer.n == topic.last)
+        something = bool(out)
         await self.put_all(out)
-        return bool(out)
+        return something
 
     async def put_all(self, out: list[bytes]) -> None:
         """In few writes."""

@@ -43,8 +43,8 @@ async def favicon(request: Request) -> Response:
 
 
 def _file(request: Request, name: str) -> Response:
-    path = (FOLDER / name).resolve()
-    if "\0" in name or not path.is_relative_to(FOLDER) or not path.is_file():
+    path = (FOLDER / name.replace("\0", "?")).resolve()
+    if not path.is_relative_to(FOLDER) or not path.is_file():
         raise Problem(404, "There is nothing at this address.")
     stat = path.stat()
     etag = f'"{stat.st_mtime_ns:x}-{stat.st_size:x}"'
