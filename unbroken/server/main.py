@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import signal
 import socket
+from typing import NoReturn
 
 import uvicorn
 from starlette.applications import Starlette
@@ -21,8 +23,14 @@ GRACE_S = int(DRAIN_S) + 5  # after which requests that still run are cancelled
 def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT. Raises BadSetting when it may not start like this."""
     _log_to_stderr(settings.log_level)
+    # uvicorn sends the signal that ended it once more when all is done: an ordered end is no failure
+    signal.signal(signal.SIGTERM, _leave)
     asyncio.run(guards.check(settings))
     Server(config(settings, create_app(settings))).run()
+
+
+def _leave(*_: object) -> NoReturn:
+    raise SystemExit(0)
 
 
 class Server(uvicorn.Server):
