@@ -145,6 +145,15 @@ async def test_errors_wait_and_then_end_in_the_dead_letters(timed: Desk) -> None
     await timed.complete(held.lease, "")
 
 
+async def test_an_end_that_knows_nothing_of_the_text_leaves_it_alone(timed: Desk) -> None:
+    task = await timed.submit()
+    held = await timed.claim()
+    await timed.write(held.lease, "kept", at=0, batch=1)
+    assert await timed.fail(held.lease, retryable=False, at=-1) == "failed"
+    assert await timed.store.text(task.id) == b"kept"
+    assert (await timed.store.get(task.id, OWNER)).num("length") == 4
+
+
 async def test_one_key_makes_one_task(desk: Desk) -> None:
     answers = await asyncio.gather(*(desk.submit(idempotency_key="k") for _ in range(50)))
     assert len({task.id for task in answers}) == 1

@@ -99,7 +99,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Last:
-    """The last text that goes with an end: see Batch."""
+    """The last text that goes with an end: see Batch. `at` -1 says nothing about the text: it stays as it is."""
 
     at: int
     text: bytes = b""

@@ -155,9 +155,10 @@ class Runner:
             where = ", ".join(".".join(map(str, e["loc"])) or "input" for e in error.errors()[:5])
             raise Permanent("invalid_input", f"The input does not fit the kind: {where}.", detail=str(error)) from error
 
-    def _here(self) -> Last:
+    @staticmethod
+    def _here() -> Last:
         """What is stored, and nothing more."""
-        return Last(self._claimed.num("bytes"), b"", self._claimed.num("length"))
+        return Last(-1)
 
     async def _drive(self, kind: Kind, data: object, resume: Resume) -> None:
         tools, settings = self._tools, self._tools.settings
@@ -224,7 +225,7 @@ class Runner:
         while True:
             done, _ = await asyncio.wait({task}, timeout=min(0.5, grace / 2))
             if done:
-                return None if task.cancelled() else task.exception()
+                return RuntimeError("the kind cancelled itself") if task.cancelled() else task.exception()
             if driver.cut_at and self._loop.time() - driver.cut_at > grace:
                 log.error("%s: its kind does not stop; left behind", self.task_id)
                 task.cancel()

@@ -21,10 +21,13 @@ local function fits(t, at)
   return at <= tonumber(t.bytes)
 end
 
--- Write text and events. `first` is the index in ARGV of the number of events; then name, data, aux for each.
+-- Write text and events; `at` -1 leaves the text as it is, whatever it is. `first` is the index in ARGV of the number of events; then name, data, aux for each.
 -- Every 8 KiB of text a mark (event id, bytes, characters) is kept, from which a late viewer's replay is cut.
 local function apply(t, at, text, length, first)
   local bytes = tonumber(t.bytes)
+  if at < 0 then
+    at, length = bytes, t.length
+  end
   local where = key('text', t.id)
   local marks = key('marks', t.id)
   if at < bytes then
