@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import textwrap
 import threading
 import time
@@ -18,12 +19,12 @@ from pydantic import BaseModel
 
 from tests.support.desk import OWNER
 from tests.support.wait import until
-from tests.worker.crew import Crew
+from tests.worker.crew import Crew, expected
 from tests.worker.test_stops import Watched
 from unbroken.tasks import events
 from unbroken.tasks.errors import Permanent
 from unbroken.tasks.inputs import Message
-from unbroken.tasks.kind import Checkpoint, Kind, Run, Text, Update
+from unbroken.tasks.kind import Checkpoint, Kind, Prefix, Rewind, Run, Text, Update
 from unbroken.tasks.registry import BadKind, specs
 from unbroken.tasks.result import encode_batch
 from unbroken.tasks.settings import Settings
@@ -83,6 +84,36 @@ async def test_a_chain_continues_from_the_log_without_any_checkpoint(crew: Crew,
         await crew.reach(task_id, "completed")
     await crew.check_text(task_id, article(120))
     assert sum(count for _, count in backend.made) == 4 * 120
+
+
+class Restarting(ScriptedBackend):
+    """Cannot continue a text: says so and starts over."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.prefixes: list[int] = []
+
+    async def generate(self, ask: Any, prefix: Any, call: Any) -> AsyncIterator[Any]:  # type: ignore[override]
+        """From the start, always."""
+        self.prefixes.append(len(prefix.text))
+        if prefix.text:
+            yield Rewind(0)
+        async for piece in super().generate(ask, Prefix(), call):
+            yield piece
+
+
+@pytest.mark.parametrize("kind", ["text", "chain"])
+async def test_a_backend_that_starts_over_takes_viewers_back_and_ends_exact(crew: Crew, kind: str) -> None:
+    script = {"tokens": 120, "rate": 300}
+    task_id = await (crew.text(**script) if kind == "text" else crew.submit("chain", chain(**script)))  # type: ignore[arg-type]
+    backend = Restarting()
+    for length in (300, 1_500 if kind == "chain" else 500):
+        async with crew.working(backend=backend):  # type: ignore[arg-type]
+            await crew.long(task_id, length)
+    async with crew.working(backend=backend):  # type: ignore[arg-type]
+        await crew.reach(task_id, "completed")
+    await crew.check_text(task_id, article(120) if kind == "chain" else expected(120))
+    assert sum(1 for prefix in backend.prefixes if prefix) == 2
 
 
 # batch
@@ -348,6 +379,35 @@ async def test_a_thread_that_does_not_end_is_left_behind_and_its_last_point_save
         await crew.reach(task_id, "completed")
     sleeper.wake.set()
     await crew.check_text(task_id, "kept and more")
+
+
+class Rude(Kind):
+    """Tries to take the worker with it."""
+
+    name = "rude"
+
+    class Input(BaseModel):
+        """How."""
+
+        how: str
+
+    async def run(self, run: Run) -> AsyncIterator[Update]:
+        """Badly."""
+        yield Text("x")
+        if run.input.how == "exit":
+            sys.exit(3)
+        raise asyncio.CancelledError
+
+
+@pytest.mark.parametrize("how", ["exit", "cancel"])
+async def test_a_kind_cannot_end_the_worker(crew: Crew, how: str) -> None:
+    crew.kinds = {**crew.kinds, "rude": Rude()}
+    rude = await crew.submit("rude", {"how": how}, max_attempts=2)
+    async with crew.working():
+        task = await crew.reach(rude, "failed")
+        assert (task.error or {})["code"] == "unexpected"
+        other = await crew.text(20)
+        await crew.reach(other, "completed")
 
 
 def _module(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, source: str) -> None:

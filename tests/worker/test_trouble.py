@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -74,6 +75,24 @@ async def test_redis_is_killed_and_comes_back_in_the_middle(
     assert sum(count for _, count in backend.made) == 900
     said = [record for record in caplog.records if "trying again" in record.message or "no answer" in record.message]
     assert len(said) < 30, "an outage is one line for each part, not one for each try"
+
+
+async def test_redis_stands_still_for_longer_than_a_lease(own: Crew, own_valkey: Valkey) -> None:
+    """Afterwards every lease is in the past at once, and nobody is declared lost."""
+    ids = [await own.text(500, rate=100, seed=n) for n in range(4)]
+    async with own.working() as worker:
+        reaper = asyncio.create_task(_reaper(own))
+        for task_id in ids:
+            await own.long(task_id, 300)
+        own_valkey.signal(signal.SIGSTOP)
+        await asyncio.sleep(2.5)
+        own_valkey.signal(signal.SIGCONT)
+        for n, task_id in enumerate(ids):
+            task = await own.reach(task_id, "completed")
+            assert (task.num("attempts"), task.num("losses")) == (1, 0)
+            await own.check_text(task_id, expected(500, seed=n))
+        reaper.cancel()
+        assert worker.claims == 4
 
 
 async def test_connections_are_killed_all_the_time(own: Crew) -> None:
@@ -164,6 +183,21 @@ async def test_a_shutdown_in_an_outage_ends_in_time_and_the_task_is_found_again(
         await own.reach(task_id, "completed")
     reaper.cancel()
     await own.check_text(task_id, expected(600))
+
+
+async def test_a_stop_in_the_middle_of_a_claim_is_quick(own: Crew, own_valkey: Valkey) -> None:
+    task_id = await own.text(50)
+    own_valkey.signal(signal.SIGSTOP)
+    began = asyncio.get_running_loop().time()
+    async with own.working(drain_s=1):
+        await asyncio.sleep(0.3)
+    assert asyncio.get_running_loop().time() - began < 10
+    own_valkey.signal(signal.SIGCONT)
+    async with own.working():
+        reaper = asyncio.create_task(_reaper(own))
+        await own.reach(task_id, "completed")
+        reaper.cancel()
+    await own.check_text(task_id, expected(50))
 
 
 async def test_a_worker_starts_before_redis_does(own: Crew, own_valkey: Valkey) -> None:

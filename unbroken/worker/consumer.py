@@ -62,6 +62,8 @@ class Consumer:
             self._hurry.set()
         self._stopping.set()
         self._wake.set()
+        for runner in list(self.running.values()):
+            runner.stop(Why.SHUTDOWN)
 
     async def run(self) -> None:
         """Work until `stop`, then drain. Returns when everything is handed over or the grace is over."""
@@ -94,8 +96,7 @@ class Consumer:
                 await self._rest(None)
                 continue
             try:
-                self._open_claim = True
-                got = await self.tools.holder.claim(self._token)
+                got = await self._claim()
             except StoreUnavailable as error:  # it may have been done: the same token asks for its answer
                 await asyncio.sleep(outage.failed(error))
                 continue
@@ -113,6 +114,22 @@ class Consumer:
                 await asyncio.sleep(min(0.5, 0.002 * again))
             else:
                 await self._rest(got)
+
+    async def _claim(self) -> Claimed | float:
+        """One claim. A stop waits for its answer only for a moment; then it stays open (see _return_open_claim)."""
+        self._open_claim = True
+        claim = asyncio.create_task(self.tools.holder.claim(self._token), name="claim")
+        stopping = asyncio.create_task(self._stopping.wait())
+        try:
+            await asyncio.wait({claim, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if not claim.done():
+                await asyncio.wait({claim}, timeout=LAST_WORDS_S)
+            if not claim.done():
+                raise StoreUnavailable("stopped in the middle of a claim")
+            return claim.result()
+        finally:
+            stopping.cancel()
+            claim.cancel()
 
     def _next_token(self) -> None:
         self._open_claim = False
@@ -133,6 +150,8 @@ class Consumer:
         self.claims += 1
         runner = Runner(claimed, self.tools)
         self.running[runner.task_id] = runner
+        if self._stopping.is_set():
+            runner.stop(Why.SHUTDOWN)
         job = asyncio.create_task(runner.run(), name=f"run {runner.task_id}")
         self._jobs.add(job)
         job.add_done_callback(lambda job: self._ended(runner, job))
@@ -154,8 +173,6 @@ class Consumer:
 
     async def _drain(self) -> None:
         log.info("worker %s: stopping, %d tasks are handed over", self.name, len(self.running))
-        for runner in list(self.running.values()):
-            runner.stop(Why.SHUTDOWN)
         await self._return_open_claim()
         hurry = asyncio.create_task(self._hurry.wait())
         deadline = asyncio.get_running_loop().time() + self.settings.drain_s
@@ -176,7 +193,7 @@ class Consumer:
         if not self._open_claim:
             return
         try:
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(LAST_WORDS_S):
                 got = await self.tools.holder.claim(self._token)
                 if isinstance(got, Claimed):
                     last = Last(got.num("bytes"), b"", got.num("length"))

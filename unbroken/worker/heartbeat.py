@@ -85,7 +85,7 @@ class Heart:
         """Renew this lease from now on."""
         with self._lock:
             if not self._held:
-                self.pulse.last = 0.0  # the time in which nothing was held is no interval
+                self.pulse.last = time.monotonic()  # the time in which nothing was held is no interval
             self._held[lease] = listener
 
     def remove(self, lease: Lease) -> None:
@@ -116,6 +116,10 @@ class Heart:
             self._away = False
             log.info("heartbeat: Redis answers again")
         self.pulse.ok(time.monotonic())
+        if self.pulse.recent and self.pulse.recent[-1] > 2 * self._every:
+            log.warning(
+                "heartbeat: %.1f s since the last, of a lease of %.1f s", self.pulse.recent[-1], 3 * self._every
+            )
         for (lease, listener), reply in zip(held.items(), replies, strict=True):
             self._tell(lease, listener, reply)
         return True

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 
 from unbroken.tasks import keys
@@ -18,6 +19,7 @@ from unbroken.worker.pump import Outage
 log = logging.getLogger("unbroken.worker.hints")
 WAIT_S = 5.0
 SOCKET_S = 15.0
+SILENT_S = 12.0  # without an answer to a ping
 
 
 class Hints:
@@ -43,11 +45,19 @@ class Hints:
         async with self._redis.pubsub(ignore_subscribe_messages=True) as pubsub:
             await pubsub.subscribe(keys.prefix() + "workers")
             self._wake()  # what was said while nobody listened
+            loop = asyncio.get_running_loop()
+            heard = loop.time()
             while True:
                 message = await pubsub.get_message(timeout=WAIT_S)
-                self._outage.over()
                 if message is not None:
-                    self._told(message["data"])
+                    heard = loop.time()
+                    self._outage.over()
+                    if message["type"] == "message":
+                        self._told(message["data"])
+                elif loop.time() - heard > SILENT_S:  # a link that died without a word
+                    raise RedisConnectionError("the channel is silent")
+                else:
+                    await pubsub.ping()
 
     def _told(self, data: bytes) -> None:
         verb, _, task_id = data.decode("utf-8", "replace").partition(" ")

@@ -49,6 +49,8 @@ class AsyncSource:
             return await anext(self._stream)
         except StopAsyncIteration:
             raise End from None
+        except (SystemExit, KeyboardInterrupt) as error:  # a kind must not end the worker
+            raise RuntimeError(f"the kind raised {type(error).__name__}") from error
 
     async def rest(self) -> Update | None:
         """See Source. A cancelled generator gives nothing more."""
