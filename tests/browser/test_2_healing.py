@@ -10,12 +10,13 @@ from tests.browser import pages
 from tests.browser.conftest import NewPage
 from tests.support.api import scripted, story
 from tests.support.processes import Stack
+from tests.support.proxy import Proxy
 
 TABS = 8
 
 
 async def test_drop_my_connection(open_page: NewPage, stack: Stack) -> None:
-    task = await stack.api.submit(scripted(tokens=500, rate=60))
+    task = await stack.api.submit(scripted(tokens=1_200, rate=60))
     page = await open_page(pages.address(task["task_id"]))
     for n in range(1, 4):
         before = await pages.until_longer(page, 0)
@@ -24,19 +25,58 @@ async def test_drop_my_connection(open_page: NewPage, stack: Stack) -> None:
         assert await pages.until_longer(page, before) > before
         await expect(page.locator(".connection .count")).to_contain_text(f"{n} reconnect")
     await expect(page.locator(".story")).to_contain_text("because you dropped it")
-    await pages.until_exact(page, story(tokens=500))
+    await pages.until_exact(page, story(tokens=1_200))
 
 
-async def test_the_network_is_away_for_a_while(open_page: NewPage, context: BrowserContext, stack: Stack) -> None:
-    task = await stack.api.submit(scripted(tokens=600, rate=60))
-    page = await open_page(pages.address(task["task_id"]))
-    before = await pages.until_longer(page, 100)
-    await context.set_offline(True)
-    await expect(pages.pill(page)).to_contain_text("trying again", timeout=20_000)
-    await stack.api.until_length(task["task_id"], before + 500)
-    await context.set_offline(False)
-    await pages.until_longer(page, before + 500)
-    await pages.until_exact(page, story(tokens=600))
+async def test_the_network_is_away_for_a_while(browser_of_somebody_else: BrowserContext, stack: Stack) -> None:
+    task = await stack.api.submit(scripted(tokens=900, rate=60))
+    async with Proxy(stack.url.removeprefix("http://")) as line:
+        page = await browser_of_somebody_else.new_page()
+        await page.goto(line.url + pages.address(task["task_id"]))
+        before = await pages.until_longer(page, 100)
+        line.refusing = True
+        line.cut()
+        await expect(pages.pill(page)).to_contain_text("Reconnecting")
+        await stack.api.until_length(task["task_id"], before + 800)
+        line.refusing = False
+        await pages.until_longer(page, before + 800)
+        await expect(page.locator(".story")).to_contain_text("because the network went away")
+        await pages.until_exact(page, story(tokens=900))
+
+
+async def test_a_network_that_swallows_everything_is_noticed(
+    browser_of_somebody_else: BrowserContext, stack: Stack
+) -> None:
+    task = await stack.api.submit(scripted(tokens=1_200, rate=60))
+    async with Proxy(stack.url.removeprefix("http://")) as line:
+        page = await browser_of_somebody_else.new_page()
+        await page.goto(line.url + pages.address(task["task_id"]))
+        before = await pages.until_longer(page, 100)
+        line.hold()
+        await page.evaluate("dispatchEvent(new Event('offline'))")  # what a phone says on its way into a tunnel
+        await expect(pages.pill(page)).to_contain_text("Reconnecting", timeout=20_000)
+        line.release()
+        await page.evaluate("dispatchEvent(new Event('online'))")
+        await pages.until_longer(page, before)
+        await expect(page.locator(".story")).to_contain_text("because nothing was heard")
+        await pages.until_exact(page, story(tokens=1_200))
+
+
+async def test_a_browser_that_says_it_is_offline_is_believed(
+    browser_of_somebody_else: BrowserContext, stack: Stack
+) -> None:
+    await browser_of_somebody_else.add_init_script("delete globalThis.SharedWorker")  # emulation stops at workers
+    task = await stack.api.submit(scripted(tokens=900, rate=60))
+    async with Proxy(stack.url.removeprefix("http://")) as line:
+        page = await browser_of_somebody_else.new_page()
+        await page.goto(line.url + pages.address(task["task_id"]))
+        before = await pages.until_longer(page, 100)
+        await browser_of_somebody_else.set_offline(True)
+        line.cut()  # emulation alone leaves open connections open
+        await expect(pages.pill(page)).to_contain_text("Offline, trying again")
+        await browser_of_somebody_else.set_offline(False)
+        await pages.until_longer(page, before)
+        await pages.until_exact(page, story(tokens=900))
 
 
 async def test_the_server_is_killed_and_comes_back(open_page: NewPage, stack: Stack) -> None:

@@ -7,18 +7,20 @@ import { DeadLetters } from "./deadletters.js";
 import { fill, h } from "./dom.js";
 import { resume } from "./feed.js";
 import { Inbox } from "./inbox.js";
+import { forgetEverything } from "./recent.js";
 import { listen } from "./router.js";
 import { signInForm } from "./signin.js";
 import { TaskPage } from "./task.js";
 
 const main = /** @type {HTMLElement} */ (document.querySelector("main"));
 const side = /** @type {HTMLElement} */ (document.getElementById("side"));
-const who = /** @type {HTMLElement} */ (document.getElementById("who"));
+const badge = /** @type {HTMLElement} */ (document.getElementById("who"));
 
 /** @type {Inbox | null} */ let inbox = null;
 /** @type {{element: HTMLElement, close: () => void} | null} */ let page = null;
 /** @type {import("./router.js").Route} */ let route = { name: "inbox", id: null };
-let signedOut = false;
+/** @type {"asking" | "in" | "out"} whether somebody is signed in; nothing is shown before that is known */
+let who = "asking";
 
 /** @param {import("./router.js").Route} next */
 function show(next) {
@@ -29,7 +31,7 @@ function show(next) {
     const current = link.getAttribute("href") === `#/${next.name === "dead-letters" ? "dead-letters" : ""}`;
     current ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current");
   }
-  if (signedOut || sameTask) return;
+  if (who !== "in" || sameTask) return;
   page?.close();
   page = pageFor(next);
   fill(main, page.element);
@@ -47,37 +49,38 @@ function pageFor({ name, id }) {
 }
 
 function askToSignIn() {
-  if (signedOut) return;
-  signedOut = true;
+  if (who === "out") return;
+  who = "out";
   page?.close();
   page = null;
+  inbox?.close();
   inbox = null;
   document.body.classList.add("signed-out");
   fill(side);
-  fill(who);
-  fill(main, signInForm(() => void enter()));
+  fill(badge);
+  fill(main, signInForm(() => void enter().then(resume)));
 }
 
 /** @param {{owner: string | null, keys_required: boolean}} session */
 function greet({ owner, keys_required: keys }) {
-  if (!keys) return fill(who);
+  if (!keys) return fill(badge);
   const leave = async () => {
     await signOut().catch(() => {});
+    forgetEverything();
     askToSignIn();
     resume(); // the shared connection meets its 401 now, and so do the other tabs
   };
-  return fill(who, h("span", { class: "owner", dir: "auto" }, owner ?? ""), h("button", { type: "button", class: "quiet small", onclick: () => void leave() }, "Sign out"));
+  return fill(badge, h("span", { class: "owner", dir: "auto" }, owner ?? ""), h("button", { type: "button", class: "quiet small", onclick: () => void leave() }, "Sign out"));
 }
 
 async function enter() {
   const session = await getSession().catch((error) => (error.problem?.status === 401 ? { owner: null, keys_required: true } : null));
   if (session?.keys_required && !session.owner) return askToSignIn();
-  signedOut = false;
+  who = "in";
   document.body.classList.remove("signed-out");
   if (session) greet(session);
   inbox = new Inbox();
   fill(side, inbox.element);
-  resume();
   show(route);
   return undefined;
 }
@@ -88,6 +91,5 @@ document.getElementById("skip")?.addEventListener("click", (event) => {
   const target = main.querySelector("h1, textarea");
   if (target instanceof HTMLElement) target.focus();
 });
-signedOut = true; // nothing is shown before it is known who is there
 listen(show);
 void enter();

@@ -22,6 +22,7 @@ export class Inbox {
   #timer = 0;
   #asking = 0;
   #selected = "";
+  #closing = new AbortController();
   #list = h("ul", { class: "tasks", onkeydown: (/** @type {KeyboardEvent} */ event) => this.#arrows(event) });
   #note = h("p", { class: "list-note" });
   #moreButton = h("button", { type: "button", class: "quiet", hidden: true, onclick: () => void this.#next() }, "Show more");
@@ -34,8 +35,9 @@ export class Inbox {
       h("div", { class: "inbox-head" }, h("h2", { id: "inbox-title" }, "Tasks"),
         h("a", { class: "button primary", href: "#/new" }, "New task")),
       this.#form, this.#list, this.#note, this.#moreButton);
-    document.addEventListener("visibilitychange", () => document.visibilityState === "visible" && void this.refresh());
-    document.addEventListener("unbroken:changed", () => void this.refresh());
+    const { signal } = this.#closing;
+    document.addEventListener("visibilitychange", () => document.visibilityState === "visible" && void this.refresh(), { signal });
+    document.addEventListener("unbroken:changed", () => void this.refresh(), { signal });
     void this.refresh();
   }
 
@@ -45,8 +47,14 @@ export class Inbox {
     for (const [key, { row }] of this.#rows) mark(row, key === this.#selected);
   }
 
+  close() {
+    this.#closing.abort();
+    clearTimeout(this.#timer);
+  }
+
   /** Asks for the first page again. */
   async refresh() {
+    if (this.#closing.signal.aborted) return;
     clearTimeout(this.#timer);
     const asked = (this.#asking += 1);
     try {
@@ -60,7 +68,7 @@ export class Inbox {
     }
     clearTimeout(this.#timer);
     const busy = this.#tasks.some((task) => !TERMINAL.has(task.state) && task.state !== "paused");
-    if (document.visibilityState === "visible") this.#timer = setTimeout(() => void this.refresh(), busy ? BUSY_MS : IDLE_MS);
+    if (document.visibilityState === "visible" && !this.#closing.signal.aborted) this.#timer = setTimeout(() => void this.refresh(), busy ? BUSY_MS : IDLE_MS);
   }
 
   /** @param {import("./api.js").Page} page the first one; what was loaded beyond it stays */

@@ -47,6 +47,17 @@ export function forget(id) {
   keep(KEY, recentTasks().filter((entry) => entry.id !== id));
 }
 
+/** Somebody signed out: the next person at this browser is not told what was asked here. */
+export function forgetEverything() {
+  try {
+    for (const store of [localStorage, sessionStorage]) {
+      for (const key of Object.keys(store)) if (key.startsWith("unbroken.")) store.removeItem(key);
+    }
+  } catch {
+    // no storage, nothing kept
+  }
+}
+
 /** @param {string} id @returns {Remembered | null} */
 export function remembered(id) {
   return recentTasks().find((entry) => entry.id === id) ?? null;

@@ -218,3 +218,25 @@ test("close() leaves nothing behind", async () => {
   await new Promise((resolve) => setTimeout(resolve, 50));
   assert.equal(server.seen.length, 1);
 });
+
+test("a task that never rests does not blur where the replay ends", async () => {
+  const words = Array.from({ length: 40 }, (_nothing, i) => ({ offset: 5 * i, text: "word ", progress: 0 }));
+  const events = words.map((data, i) => ({ type: "chunk", data, id: `1-${i + 1}` }));
+  let beat;
+  server = await serve((request, response, nth) => {
+    eventStream(response);
+    const rest = after(events, request.headers["last-event-id"] ?? "");
+    if (nth === 1) return response.end(rest.slice(0, 5).map((event) => frame(event)).join(""));
+    response.write(rest.slice(0, 15).map((event) => frame(event)).join(""));
+    let at = 15;
+    beat = setInterval(() => at < rest.length && response.write(frame(rest[(at += 1) - 1])), 15);
+  });
+  task = follow("0-x", { base: server.base, ...quick });
+  try {
+    await until("the break to be told", () => task.connection.reconnects === 1);
+    const { events: replayed } = task.connection.last;
+    assert.ok(replayed >= 15 && replayed < 35, `${replayed} events`);
+  } finally {
+    clearInterval(beat);
+  }
+});

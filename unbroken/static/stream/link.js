@@ -47,6 +47,8 @@ const RETRY_MS = 1_000;
 const OPEN_MS = 20_000; // for the answer's headers to come
 const CAUGHT_UP_MS = 1_000;
 const SETTLE_MS = 40; // a read that had to wait this long waited for something new: the replay was over
+const BURST_MS = 150; // a busy task leaves no such gap; but after this long, what comes in
+const SMALL = 8 * 1024; // ... small reads is news as well: a replay comes in large ones
 const STABLE_MS = 5_000; // a connection that lived so long starts the backoff afresh
 const SLEPT_MS = 20_000; // after a wake-up, a line that has been silent for longer than a heartbeat is not trusted
 const OFFLINE_MS = 5_000;
@@ -242,7 +244,7 @@ export class Link {
       const { done, value } = await reader.read();
       if (!mine() || this.#open?.signal.aborted) return; // bytes of a line that was given up belong to nobody
       if (done) return;
-      if (this.#replay && this.#replay.frames > 0 && Date.now() - before > SETTLE_MS) this.#settle();
+      if (this.#replay !== null && this.#isNews(this.#replay, Date.now() - before, value.length)) this.#settle();
       const events = parser.push(value);
       if (parser.retry !== null) this.#retry = parser.retry;
       this.#heard();
@@ -252,6 +254,12 @@ export class Link {
       if (this.#replay) this.#replay.frames += events.length;
       this.#options.onEvents(events);
     }
+  }
+
+  /** @param {{frames: number, at: number}} replay @param {number} waited ms @param {number} bytes */
+  #isNews({ frames, at }, waited, bytes) {
+    if (frames === 0) return false;
+    return waited > SETTLE_MS || (bytes < SMALL && Date.now() - at > BURST_MS);
   }
 
   /** Bytes came: the line is alive. */

@@ -1,0 +1,166 @@
+"""Keys and signing in, the keyboard, screen readers, a phone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from playwright.async_api import Browser, BrowserContext, expect
+
+from tests.browser import pages
+from tests.browser.conftest import NewPage
+from tests.support.api import Api, scripted, story
+from tests.support.processes import Stack, environment
+from tests.support.wait import until
+
+# Names that a screen reader needs, sizes that a finger needs: looked for in the whole page.
+UNNAMED = """() => [...document.querySelectorAll('button, a, input, select, textarea, [role=progressbar]')]
+  .filter((one) => one.checkVisibility())
+  .filter((one) => !(one.getAttribute('aria-label') || one.textContent.trim() || one.labels?.length || one.title))
+  .map((one) => one.outerHTML.slice(0, 80))"""
+
+
+def make_key(stack: Stack, owner: str) -> str:
+    """As an operator does it."""
+    made = subprocess.run(
+        [sys.executable, "-m", "unbroken", "keys", "create", owner, "--redis-url", stack.redis_url],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return made.stdout.strip().splitlines()[-1].split()[-1]
+
+
+async def test_signing_in_and_out(browser_of_somebody_else: BrowserContext, stack: Stack) -> None:
+    key = make_key(stack, "ada")
+    mine = Api(stack.url, key=key)
+    task = await mine.submit(scripted(tokens=60), topic="mine")
+    await mine.close()
+
+    async def guarded() -> bool:
+        return bool((await stack.api.http.get("/api/session")).json()["keys_required"])
+
+    await until(guarded, "the server to notice that there are keys now")
+    page = await browser_of_somebody_else.new_page()
+    await page.goto(pages.address(task["task_id"]))
+    await page.get_by_label("Key", exact=True).fill("ub_wrong")
+    await pages.button(page, "Sign in").click()
+    await expect(page.get_by_role("alert")).to_contain_text("not known here")
+    await page.get_by_label("Key", exact=True).fill(key)
+    await pages.button(page, "Sign in").click()
+    await pages.until_exact(page, story(tokens=60))
+    await expect(page.locator("#who")).to_contain_text("ada")
+    assert key not in page.url
+    assert key not in str(await page.evaluate("JSON.stringify([localStorage, sessionStorage, document.cookie])"))
+    await pages.button(page, "Sign out").click()
+    await expect(page.get_by_label("Key", exact=True)).to_be_visible()
+    assert await page.get_by_text("mine").count() == 0
+
+
+async def test_everything_works_from_the_keyboard(open_page: NewPage, stack: Stack) -> None:
+    page = await open_page("/")
+    await page.keyboard.press("Tab")
+    await expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    await page.keyboard.press("Enter")
+    await page.get_by_label("Prompt", exact=True).focus()
+    await page.keyboard.type("A short text.")
+    await page.keyboard.press("Control+Enter")
+    await page.wait_for_url("**/#/tasks/*")
+    await pages.until_state(page, "Completed")
+    await expect(page.locator("h1")).to_be_focused()
+    await page.locator(".tasks a").first.focus()
+    await page.keyboard.press("Enter")
+    outline = await page.evaluate(
+        "() => { const s = getComputedStyle(document.querySelector('.tasks a')); return s.outlineStyle }"
+    )
+    assert outline != "none"
+
+
+async def test_screen_readers_hear_states_and_not_every_token(open_page: NewPage, stack: Stack) -> None:
+    task = await stack.api.submit(scripted(tokens=300, rate=60))
+    page = await open_page(pages.address(task["task_id"]))
+    await pages.until_longer(page, 50)
+    await page.evaluate(
+        """() => { globalThis.heard = []; new MutationObserver(() => heard.push(announcer.textContent))
+             .observe(announcer, { childList: true, characterData: true, subtree: true }); }"""
+    )
+    assert await page.evaluate(UNNAMED) == []
+    assert await page.locator(".text[aria-live], .text [aria-live]").count() == 0
+    await pages.until_exact(page, story(tokens=300))
+    heard = await page.evaluate("heard")
+    assert "The task is now: Completed." in heard
+    assert len(heard) < 6
+
+
+async def test_a_phone_is_wide_enough(browser: Browser, stack: Stack) -> None:
+    task = await stack.api.submit(scripted(tokens=300), topic="a topic that is rather long for a small screen " * 2)
+    context = await browser.new_context(
+        base_url=stack.url, viewport={"width": 360, "height": 740}, is_mobile=True, has_touch=True
+    )
+    page = await context.new_page()
+    for address in ("/", "/#/new", pages.address(task["task_id"]), "/#/dead-letters"):
+        await page.goto(address)
+        await expect(page.locator("main h1, .inbox h2").locator("visible=true").first).to_be_visible()
+        wide = await page.evaluate("document.documentElement.scrollWidth")
+        assert wide <= 360, f"{address} is {wide} wide"
+    await context.close()
+
+
+async def test_right_to_left_lines_run_from_the_right(open_page: NewPage, stack: Stack) -> None:
+    page = await open_page("/")
+    directions = await page.evaluate(
+        """async () => {
+          const { INITIAL, fold } = await import('/static/stream.js');
+          const { TextView } = await import('/static/textview.js');
+          const text = new TextView(async () => { throw new Error('plain'); });
+          document.querySelector('main').replaceChildren(text.element);
+          const body = 'שלום עולם\\n\\nhello world\\n';
+          text.update(fold(INITIAL, { type: 'chunk', data: { offset: 0, text: body, progress: 1 } }).text, true);
+          const node = text.element.querySelector('.part').firstChild;
+          const box = text.element.getBoundingClientRect();
+          const place = (from, to) => { const range = document.createRange(); range.setStart(node, from);
+            range.setEnd(node, to); return range.getBoundingClientRect(); };
+          const [first, last] = [place(0, 9), place(body.indexOf('hello'), body.length - 1)];
+          return [box.right - first.right < 3, last.left - box.left < 3];
+        }"""
+    )
+    assert directions == [True, True]
+
+
+async def test_text_is_shown_within_200_ms_of_its_arrival(open_page: NewPage, stack: Stack) -> None:
+    """The page's own share, seen beside a second connection that only notes when each length arrived."""
+    task = await stack.api.submit(scripted(tokens=600, rate=40))
+    page = await open_page(pages.address(task["task_id"]))
+    await pages.until_longer(page, 100)
+    late = await page.evaluate(
+        """async (address) => {
+          const { pointsOf, SseParser } = await import('/static/stream.js');
+          const response = await fetch(address, { headers: { Accept: 'text/event-stream' } });
+          const reader = response.body.getReader();
+          const parser = new SseParser();
+          const late = [];
+          const waiting = [];
+          const text = document.querySelector('.text');
+          const look = () => {
+            const shown = pointsOf(text.textContent);
+            while (waiting.length > 0 && waiting[0].length <= shown) late.push(performance.now() - waiting.shift().at);
+          };
+          const observer = new MutationObserver(look);
+          observer.observe(text, { childList: true, characterData: true, subtree: true });
+          while (late.length < 40) {
+            const { value } = await reader.read();
+            for (const { type, data } of parser.push(value)) {
+              if (type !== 'chunk') continue;
+              const { offset, text: words } = JSON.parse(data);
+              waiting.push({ length: offset + pointsOf(words), at: performance.now() });
+            }
+            look();
+          }
+          await reader.cancel();
+          return late.sort((a, b) => a - b);
+        }""",
+        f"/api/tasks/{task['task_id']}/stream",
+    )
+    print(f"\nshown after arrival: median {late[20]:.0f} ms, longest {late[-1]:.0f} ms")
+    assert late[20] < 200
