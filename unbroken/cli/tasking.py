@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from typing import Annotated, Any
 
@@ -11,7 +12,7 @@ from unbroken.cli import show
 from unbroken.cli.client import Client, quoted
 from unbroken.cli.sink import harmless
 from unbroken.cli.views import view_for
-from unbroken.cli.watch import EXIT, Watcher
+from unbroken.cli.watch import EXIT, Untrue, Watcher
 
 Url = Annotated[str | None, typer.Option(help="Address of the server (UNBROKEN_URL).")]
 Json = Annotated[bool, typer.Option("--json", help="JSON, for scripts.")]
@@ -45,7 +46,7 @@ def follow(client: Client, task_id: str, kind: str, *, wait: bool, as_json: bool
         state = watcher.run()
     fold = watcher.fold
     if state == "completed" and kind == "batch" and not as_json and not sys.stdout.isatty():
-        result(task_id, as_json=True, url=client.url)
+        _write(_fetch(client, task_id, "application/json", str(fold.end.get("sha256") or "")))
     if state == "failed":
         error = fold.error or client.task(task_id).get("error") or {}
         show.tell(f"failed: {error.get('code', 'error')}: {error.get('message', '')}")
@@ -115,11 +116,24 @@ def result(task_id: TaskId, as_json: Json = False, url: Url = None) -> None:
     """Print the result: exactly the text, or JSON."""
     accept = "application/json" if as_json else "text/plain, application/json;q=0.5"
     with Client(url) as client:
-        answer = client.call("GET", f"/api/tasks/{quoted(task_id)}/result", safe=True, headers={"Accept": accept})
+        content = _fetch(client, task_id, accept)
     if sys.stdout.isatty() and not as_json:
-        print(harmless(answer.text))
-        return
-    sys.stdout.buffer.write(answer.content)
+        print(harmless(content.decode("utf-8", "replace")))
+    else:
+        _write(content)
+
+
+def _fetch(client: Client, task_id: str, accept: str, digest: str = "") -> bytes:
+    """The result's bytes. Raises Untrue when they are not those that `digest` (hex) speaks of."""
+    path = f"/api/tasks/{quoted(task_id)}/result"
+    content = client.call("GET", path, safe=True, headers={"Accept": accept}).content
+    if digest and hashlib.sha256(content).hexdigest() != digest:
+        raise Untrue("the result received is not the one that the server finished")
+    return content
+
+
+def _write(content: bytes) -> None:
+    sys.stdout.buffer.write(content)
     sys.stdout.buffer.flush()
 
 
