@@ -150,8 +150,9 @@ def _moves(case: Case, log: Log) -> Iterator[str]:
             yield f"{answer.verb} was answered with {answer.status} {answer.body}"
         if answer.status == 500:
             yield f"{answer.verb} met a server that fell over: {answer.body}"
-    if sum(bool(a.body.get("replayed")) for a in case.all("replay")) > 1:
-        yield "replayed twice"
+    failures = sum(name == "failed" for _, name, _ in log.events)
+    if sum(bool(a.body.get("replayed")) for a in case.all("replay")) > failures:
+        yield f"replayed more often than it failed ({failures})"
 
 
 async def _recoveries(case: Case, desk: Desk) -> list[str]:

@@ -82,11 +82,12 @@ def _order(chance: random.Random, name: str) -> Order:
     return order
 
 
-def _chain(script: dict[str, Any], steps: list[dict[str, str]]) -> str:
+def _chain(script: dict[str, Any], raw: list[dict[str, str]]) -> str:
     text = ""
-    for n, raw in enumerate(steps):
-        step = Step.model_validate(raw)
-        text += heading(step, n == 0) + script_text(script["seed"], script["tokens"], question(step, text))
+    steps = [Step.model_validate(step) for step in raw]
+    for n, step in enumerate(steps):
+        asked = question(steps, n, text)
+        text += heading(step, n == 0) + script_text(script["seed"], script["tokens"], asked)
     return text
 
 

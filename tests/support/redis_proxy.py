@@ -97,6 +97,8 @@ class Rule:
     silent: bool = False
     seen: int = 0
     hits: int = 0
+    what: str = ""
+    """The script that was struck last."""
     hit: asyncio.Event = field(default_factory=asyncio.Event)
 
     def takes(self, command: Command) -> bool:
@@ -106,9 +108,10 @@ class Rule:
         self.seen += 1
         return self.nth <= self.seen < self.nth + self.times
 
-    def struck(self) -> None:
-        """It happened."""
+    def struck(self, command: Command) -> None:
+        """It happened to this one."""
         self.hits += 1
+        self.what = command.script
         self.hit.set()
 
 
@@ -142,16 +145,16 @@ class RedisLink(Link):
         self._pushing = self._pushing or command.words[0].upper() in _PUSHING
         rule = command.fate = next((rule for rule in self.proxy.rules if rule.takes(command)), None)
         if rule is not None and rule.late_s:
-            rule.struck()
+            rule.struck(command)
             await asyncio.sleep(rule.late_s)
         if rule is not None and rule.gate is not None:
-            rule.struck()
+            rule.struck(command)
             self._held += 1
             await rule.gate.wait()
             self._held -= 1
         if rule is not None and rule.before is not None:
             rule.before()
-            rule.struck()
+            rule.struck(command)
             self.cut()
             return False
         self._waiting.append(command)
@@ -189,7 +192,7 @@ class RedisLink(Link):
         if rule.after is not None:
             rule.after()
         self.proxy.lost += 1
-        rule.struck()
+        rule.struck(command)
         if not rule.silent:
             self.cut()
             return False
