@@ -4,11 +4,13 @@
 import { fill, h, svg } from "./dom.js";
 
 const SECONDS = 60;
+const QUIET = 10;
 const W = 240;
 const H = 56;
 
 export class Plot {
   /** @type {number[]} */ #buckets = new Array(SECONDS).fill(0);
+  #since = 0; // the second in which something came after a silence
   #second = Math.floor(Date.now() / 1000);
   #line = svg("path", { class: "line" });
   #area = svg("path", { class: "area" });
@@ -21,6 +23,7 @@ export class Plot {
   /** @param {number} amount that came just now @param {string} unit */
   add(amount, unit) {
     this.#shift();
+    if (this.#buckets.slice(-QUIET).every((value) => value === 0)) this.#since = this.#second;
     this.#buckets[SECONDS - 1] += amount;
     if (this.#unit.textContent !== `${unit}/s`) fill(this.#unit, `${unit}/s`);
   }
@@ -39,9 +42,10 @@ export class Plot {
     fill(this.#now, running || rate > 0 ? (rate < 10 ? rate.toFixed(1) : String(Math.round(rate))) : "–");
   }
 
-  /** Per second, over the last three full seconds. */
+  /** Per second, over the last full seconds: three, or fewer after a silence. */
   get rate() {
-    return this.#buckets.slice(-4, -1).reduce((sum, value) => sum + value, 0) / 3;
+    const full = Math.min(3, Math.max(1, this.#second - this.#since - 1));
+    return this.#buckets.slice(-1 - full, -1).reduce((sum, value) => sum + value, 0) / full;
   }
 
   #shift() {
