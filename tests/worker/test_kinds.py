@@ -23,7 +23,7 @@ from tests.worker.crew import Crew, expected
 from tests.worker.test_stops import Watched
 from unbroken.tasks import events
 from unbroken.tasks.errors import Permanent
-from unbroken.tasks.inputs import Message
+from unbroken.tasks.inputs import Message, Step
 from unbroken.tasks.kind import Checkpoint, Kind, Prefix, Rewind, Run, Text, Update
 from unbroken.tasks.registry import BadKind, specs
 from unbroken.tasks.result import encode_batch
@@ -37,13 +37,12 @@ STEPS = [{"name": f"Part {i}", "prompt": f"write part {i}"} for i in range(4)]
 
 def article(tokens: int) -> str:
     """What the chain makes of STEPS."""
-    from unbroken.tasks.inputs import Step
-
+    steps = [Step(**step) for step in STEPS]
     text = ""
     for i, step in enumerate(STEPS):
         so_far = text
         text += f"{'' if i == 0 else chr(10) * 2}## {step['name']}\n\n"
-        text += script_text(3, tokens, question(Step(**step), so_far))
+        text += script_text(3, tokens, question(steps, i, so_far))
     return text
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,9 @@ from tests.support.desk import OWNER
 from tests.worker.crew import Crew, expected
 from tests.worker.test_stops import Watched
 from unbroken.tasks import keys
-from unbroken.tasks.kind import Checkpoint, Kind, Progress, Run, Text, Update
+from unbroken.tasks.inputs import Generation
+from unbroken.tasks.kind import Checkpoint, Kind, Piece, Prefix, Progress, Rewind, Run, Text, Update
+from unbroken.worker.backends.base import Call
 
 
 class Counter(Kind):
@@ -229,3 +233,48 @@ async def test_what_a_text_kind_gets_on_resume(crew: Crew) -> None:
         await crew.reach(task_id, "completed")
     assert got == [(0, 0, 0), (len(expected(130)), 130, 130)]
     await crew.check_text(task_id, expected(300))
+
+
+class Stateful(Watched):
+    """Gives its own state at every tenth piece, as a backend with a cache does; `broken`: it cannot be had."""
+
+    def __init__(self, *, broken: bool = False) -> None:
+        super().__init__()
+        self.broken = broken
+        self.got: list[tuple[int, bytes | None]] = []
+
+    async def generate(self, ask: Generation, prefix: Prefix, call: Call) -> AsyncGenerator[Piece | Rewind, None]:
+        """See Watched."""
+        self.got.append((prefix.count, prefix.state))
+        k = prefix.count
+        async for piece in super().generate(ask, prefix, call):
+            k += 1
+            if isinstance(piece, Piece) and k % 10 == 0:
+                piece = replace(piece, save=partial(self._save, k))
+            yield piece
+
+    async def _save(self, k: int) -> bytes:
+        if self.broken:
+            raise OSError("the slot is busy")
+        return f"state at {k}".encode()
+
+
+@pytest.mark.parametrize("kind", ["text", "chain"])
+async def test_the_backends_own_state_comes_back_and_may_be_older_than_the_text(crew: Crew, kind: str) -> None:
+    script = {"seed": 7, "tokens": 150, "fail": "transient", "fail_at": 137}
+    body: dict[str, Any] = {"prompt": "x"} if kind == "text" else {"steps": [{"name": "a", "prompt": "x"}]}
+    task_id = await crew.submit(kind, {**body, "scripted": script})
+    backend = Stateful()
+    async with crew.working(backend=backend, checkpoint_tokens=10_000, checkpoint_s=1_000):
+        await crew.reach(task_id, "completed")
+    assert backend.got == [(0, None), (137, b"state at 130")]
+
+
+async def test_a_backends_state_that_cannot_be_had_harms_nobody(crew: Crew) -> None:
+    task_id = await crew.text(150, fail="transient", fail_at=137)
+    backend = Stateful(broken=True)
+    async with crew.working(backend=backend):
+        task = await crew.reach(task_id, "completed")
+    assert backend.got == [(0, None), (137, None)]
+    assert task.text("warning") == ""
+    await crew.check_text(task_id, expected(150))

@@ -287,10 +287,9 @@ class Holder:
         return str(reply[1].decode())
 
     async def warn(self, lease: Lease, message: str) -> None:
-        """Put a visible warning on the task (a checkpoint that had to be passed over). Best effort, unfenced on
-        purpose: it says what happened, and changes nothing."""
-        with translated():
-            await self.calls.redis.hset(lease.key, "warning", message)
+        """Put a visible warning on the task (a checkpoint that had to be passed over); '' takes it away."""
+        text = message[:1_000].encode("utf-8", "replace")
+        _check(await self.calls.call("warn", lease.key, *lease.args, text))
 
     # reading what a resumed task needs
 

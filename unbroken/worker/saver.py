@@ -83,10 +83,10 @@ class Saver:
         self._offer = offer = _Offer(self._writer.chars)
         if not self._holder.settings.checkpoints:
             return
-        if point.milestone or stopping or self.pace.due(self._loop.time()):
-            # In an outage points are passed over, not waited for: a later one is as good. Not so a milestone.
-            if point.milestone or stopping or not self._pump.trouble:
-                await self._save(point.state)
+        # In an outage points are passed over, not waited for: a later one is as good. Not so a milestone.
+        due = self.pace.due(self._loop.time()) and not self._pump.trouble
+        if point.milestone or stopping or due:
+            await self._save(point.state)
         elif isinstance(point.state, Mapping):
             self._keep(offer, point.state)
         elif self._late:
@@ -131,20 +131,22 @@ class Saver:
             log.warning(
                 "%s: checkpoint not saved (%d in a row): %s", self._lease.task_id, self._failed, error or type(error)
             )
-            await self._warn(error)
+            await self._warn(f"Checkpoint not saved ({self._failed} in a row): {error}"[:500])
             if self._failed >= FAILURES_MAX:
                 raise SavingFailed(f"{FAILURES_MAX} checkpoints in a row could not be saved: {error}") from error
         else:
-            self._failed = 0
+            if self._failed:
+                self._failed = 0
+                await self._warn("")
             if self._offer is not None:
                 self._offer.saved = True
         finally:
             now = self._loop.time()
             self.pace.tried(now, now - began)
 
-    async def _warn(self, error: Exception) -> None:
+    async def _warn(self, message: str) -> None:
         try:
-            await self._holder.warn(self._lease, f"Checkpoint not saved ({self._failed} in a row): {error}"[:500])
+            await self._holder.warn(self._lease, message)
         except StoreUnavailable:
             return
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from array import array
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import aclosing
@@ -11,6 +12,7 @@ from typing import Any
 from unbroken.tasks.inputs import Generation, Message, Sampling
 from unbroken.tasks.kind import Piece, Prefix, Rewind, Run, Tail
 
+log = logging.getLogger("unbroken.worker.kinds")
 TOKENS_MAX = 1_000_000  # ids kept in a checkpoint; beyond, the text alone continues the answer
 MESSAGE_FIELDS = ("model", "max_tokens", "temperature", "seed", "stop", "scripted")
 
@@ -58,14 +60,22 @@ class Answer:
             else:
                 self.tokens.extend(piece.tokens)
 
-    async def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps: the ids, and where it can be had at this very moment the backend's own state."""
+    async def state(self, *, slot: bool = True) -> dict[str, Any]:
+        """What a checkpoint keeps: the ids, and the newest state of the backend itself that could be had. That state
+        is of this very moment where the last piece carries one, else of an earlier one; both save computing."""
         state: dict[str, Any] = {"count": self.count}
         packed = pack_ids(self.tokens)
         if packed is not None:
             state["tokens"] = packed
+        if not slot:
+            return state
         if self._piece is not None and self._piece.save is not None:
-            state["slot"] = await self._piece.save()
+            try:
+                self.slot = await self._piece.save()
+            except Exception as error:  # the ids are enough to continue
+                log.warning("the backend's state was not saved: %r", error)
+        if self.slot is not None:
+            state["slot"] = self.slot
         return state
 
     async def follow(self, run: Run, ask: Generation, part: str = "") -> AsyncIterator[Piece | Rewind]:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from typing import Any
 
+from unbroken.tasks import events
 from unbroken.tasks.errors import Permanent, Transient
 from unbroken.tasks.inputs import BatchInput, Generation, Message
 from unbroken.tasks.kind import Checkpoint, Item, Kind, Run, Update
@@ -94,7 +95,7 @@ class _Work:
                 async with aclosing(answer.follow(self._run, ask, f"item-{index}")) as pieces:  # type: ignore[type-var]
                     async for _ in pieces:
                         pass
-                return Item(index, result=answer.text)
+                return Item(index, result=events.clean(answer.text))
             except Permanent as error:
                 return Item(index, error=item_error(error))
             except Transient as error:
@@ -111,7 +112,7 @@ class _Work:
         half = {}
         for index, answer in self._half.items():
             if answer.count:
-                half[index] = {"text": answer.text, **await answer.state()}
+                half[index] = {"text": events.clean(answer.text), **await answer.state(slot=False)}
         return {"half": half}
 
     async def close(self) -> None:

@@ -3,7 +3,7 @@ a step continues that step."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -17,11 +17,13 @@ def heading(step: Step, first: bool) -> str:
     return f"{'' if first else chr(10) * 2}## {step.name}\n\n"
 
 
-def question(step: Step, so_far: str) -> list[Message]:
-    """A step's conversation. A pure function of the text before the step, so a restart asks the same again."""
+def question(steps: Sequence[Step], index: int, so_far: str) -> list[Message]:
+    """A step's conversation: what was asked first, the text so far as the answer to it, and the step. A pure function
+    of the text before the step, so a restart asks the same again."""
+    now = Message(role="user", content=steps[index].prompt)
     if not so_far:
-        return [Message(role="user", content=step.prompt)]
-    return [Message(role="user", content=f"The text so far:\n\n{so_far}\n\nThe next step: {step.prompt}")]
+        return [now]
+    return [Message(role="user", content=steps[0].prompt), Message(role="assistant", content=so_far), now]
 
 
 class Chain(Kind):
@@ -53,14 +55,14 @@ class Chain(Kind):
             else:
                 answer = restored(run, start + len(heading(step, index == 0)), kept)
             so_far, behind = text[:start], start + len(heading(step, index == 0))
-            ask = conversation(given, question(step, so_far))
+            ask = conversation(given, question(given.steps, index, so_far))
             async with aclosing(answer.follow(run, ask, f"step-{index}")) as pieces:  # type: ignore[type-var]
                 async for piece in pieces:
                     if isinstance(piece, Rewind):
                         yield Rewind(behind)
                         continue
                     yield Text(piece.text, piece.tokens, piece.count, index)
-                    yield Checkpoint(_State(index, start, answer))
+                    yield Checkpoint(_State(index, start, answer), milestone=piece.save is not None)
             text = text[:behind] + answer.text
             start = kept = None
             yield Progress(index + 1, len(given.steps))

@@ -35,4 +35,5 @@ class TextKind(Kind):
                     yield Progress(0, self.total(given))
                     continue
                 yield Text(piece.text, piece.tokens, piece.count)
-                yield Checkpoint(answer.state)
+                # The backend's own state can be had at some pieces only: those are worth saving.
+                yield Checkpoint(answer.state, milestone=piece.save is not None)
