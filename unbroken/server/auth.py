@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
@@ -28,6 +29,7 @@ class Caller:
     via: str
 
 
+@lru_cache(1_000)
 def is_loopback(host: str) -> bool:
     """Is this name or address this machine only?"""
     name = host.strip("[]").lower().rstrip(".")

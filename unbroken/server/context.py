@@ -11,6 +11,7 @@ from typing import Protocol
 from starlette.requests import HTTPConnection
 
 from unbroken.server.hub import Hub
+from unbroken.server.records import Records
 from unbroken.server.replay import Replayer
 from unbroken.tasks.access import Access
 from unbroken.tasks.objects import Objects
@@ -57,6 +58,7 @@ class Services:
     settings: Settings
     store: Store
     hub: Hub
+    records: Records
     replayer: Replayer
     access: Access
     kinds: dict[str, Spec]

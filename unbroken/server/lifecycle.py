@@ -14,6 +14,7 @@ from unbroken.server.callbacks import Callbacks
 from unbroken.server.context import Services, Streams
 from unbroken.server.hub import Hub
 from unbroken.server.loops import Mender, Reaper, Sweeper
+from unbroken.server.records import Records
 from unbroken.server.replay import Replayer
 from unbroken.tasks.access import Access
 from unbroken.tasks.objects import Objects
@@ -35,6 +36,7 @@ async def running(settings: Settings, kinds: dict[str, Spec]) -> AsyncIterator[S
         settings=settings,
         store=store,
         hub=hub,
+        records=Records(store),
         replayer=Replayer(store),
         access=Access(store),
         kinds=kinds,

@@ -10,11 +10,14 @@ import time
 from unbroken.server.context import Services
 from unbroken.tasks.audit import recount
 from unbroken.tasks.errors import StoreUnavailable
+from unbroken.tasks.orphans import collect
 from unbroken.tasks.result import encode_batch
 
 log = logging.getLogger("unbroken.loops")
 STEP = 100  # tasks in one step of Redis
 SWEEP_S = 30.0
+RECOUNT_S = 600.0  # it reads every record
+COLLECT_S = 3_600.0  # it lists every object
 MEND_S = 60.0
 BACKOFF_MAX_S = 5.0
 
@@ -24,6 +27,8 @@ class Repeating:
 
     name = "loop"
     every_s = 1.0
+    delay_s = 0.0
+    """Before the first cycle."""
 
     def __init__(self, services: Services) -> None:
         self.services = services
@@ -36,6 +41,7 @@ class Repeating:
 
     async def run(self) -> None:
         """Until cancelled."""
+        await asyncio.sleep(self.delay_s)
         while True:
             pause = self.every_s * random.uniform(0.8, 1.2)  # noqa: S311
             try:
@@ -116,4 +122,41 @@ class Mender(Repeating):
         found = await recount(self.services.store, repair=True)
         if found.differences:
             log.warning("mended %d differences, the first: %s", len(found.differences), found.differences[0])
+        return False
+
+
+class Recounter(Repeating):
+    """Compares every index with every record, and mends what was lost (an index that somebody deleted)."""
+
+    name = "recounter"
+    every_s = RECOUNT_S
+    delay_s = RECOUNT_S / 10
+
+    def __init__(self, services: Services) -> None:
+        super().__init__(services)
+        self.finished = time.monotonic()  # it has not missed anything yet
+
+    async def step(self) -> bool:
+        """One whole recount; each task is one small script."""
+        found = await recount(self.services.store, repair=True)
+        if found.differences:
+            some = "; ".join(found.differences[:5])
+            log.warning("recount: %d differences in %d tasks, mended: %s", len(found.differences), found.tasks, some)
+        return False
+
+
+class Collector(Repeating):
+    """Deletes objects that no checkpoint refers to."""
+
+    name = "collector"
+    every_s = COLLECT_S
+    delay_s = COLLECT_S / 10
+
+    def __init__(self, services: Services) -> None:
+        super().__init__(services)
+        self.finished = time.monotonic()
+
+    async def step(self) -> bool:
+        """One look at all objects."""
+        await collect(self.services.objects, self.services.store.calls)
         return False

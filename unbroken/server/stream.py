@@ -138,6 +138,8 @@ class Stream(EventSourceResponse):
         """Send bytes; waits while the client does not read. Raises Ended."""
         if not self.active:
             raise Ended
+        if self.write(data):
+            return
         assert self._send is not None
         try:
             async with asyncio.timeout(SEND_S):
@@ -150,9 +152,12 @@ class Stream(EventSourceResponse):
 
     async def news(self, timeout_s: float | None = None) -> None:
         """Wait until woken, with heartbeats. Raises Ended."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
-                await self._news.wait()
+        if timeout_s is None:
+            await self._news.wait()
+        else:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await self._news.wait()
         self._news.clear()
         if not self.active:
             raise Ended
@@ -186,7 +191,8 @@ class Stream(EventSourceResponse):
             viewer = hub.join(task_id, self)
             ready = False
             try:
-                await self.settled(hub.opened(viewer))
+                if not viewer.topic.opened:
+                    await self.settled(hub.opened(viewer))
                 ready = True
                 return viewer
             except NotFound:

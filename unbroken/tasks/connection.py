@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import redis
-from redis.asyncio import Redis
+from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialWithJitterBackoff
 from redis.exceptions import (
@@ -37,6 +37,8 @@ from unbroken.tasks.scripts import Script, script
 Arg = str | int | float | bytes
 SOCKET_TIMEOUT_S = 5.0
 CONNECT_TIMEOUT_S = 3.0
+CONNECTIONS_MAX = 64  # of one client
+POOL_WAIT_S = 10.0  # for a free connection before it counts as an outage
 # A short outage (a restart, a failover) is waited out inside one call; a longer one is told to the caller.
 _BACKOFF = ExponentialWithJitterBackoff(base=0.02, cap=0.5)
 _PASSING = (RedisConnectionError, RedisTimeoutError, ReadOnlyError, BusyLoadingError)
@@ -53,10 +55,13 @@ _TEMPORARY_CODES = (
 
 
 def connect(url: str, *, name: str, retries: int = 4, timeout_s: float = SOCKET_TIMEOUT_S) -> Redis:
-    """An asyncio client that speaks bytes. `name` shows in CLIENT LIST."""
+    """An asyncio client that speaks bytes. `name` shows in CLIENT LIST. Above CONNECTIONS_MAX calls at once the next
+    ones wait for a free connection: a crowd is slower, and never an error."""
     keepalive = {} if url.startswith("unix:") else {"socket_keepalive": True}
-    return Redis.from_url(
+    pool = BlockingConnectionPool.from_url(
         url,
+        max_connections=CONNECTIONS_MAX,
+        timeout=POOL_WAIT_S,
         protocol=2,
         decode_responses=False,
         client_name=name,
@@ -67,6 +72,7 @@ def connect(url: str, *, name: str, retries: int = 4, timeout_s: float = SOCKET_
         retry=Retry(_BACKOFF, retries),
         retry_on_error=[ReadOnlyError, BusyLoadingError],
     )
+    return Redis.from_pool(pool)
 
 
 def connect_sync(url: str, *, name: str, timeout_s: float) -> redis.Redis:

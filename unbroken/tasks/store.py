@@ -197,6 +197,10 @@ class Store:
                 found.append(None)
         return found
 
+    async def read(self, ids: Sequence[str]) -> list[Task | None]:
+        """Records in one round trip, whoever they belong to; None for what does not exist or cannot be read."""
+        return await self._read(ids)
+
     async def list_tasks(
         self,
         owner: str,

@@ -61,14 +61,25 @@ def _raise(error: Exception) -> Response:
 
 
 async def _content(shared: Services, task: Task, accept: str) -> tuple[bytes, str]:
-    if task.text("unit") == "items":
-        return encode_batch(await shared.store.items(task.id)), JSON
-    raw = await shared.store.text(task.id) or b""
-    if not wants_json(accept):
-        return raw, PLAIN
+    kept = await _kept(shared, task)
+    if kept is None:
+        raise Problem(410, "The result is not kept any more.", state=task.state.value)
+    raw, media = kept
+    if media == JSON or not wants_json(accept):
+        return raw, media
     text = raw.decode("utf-8", "replace")
     answer = {"task_id": task.id, "text": text, "length": len(text), "sha256": task.text("sha256")}
     return json.dumps(answer, ensure_ascii=False).encode(), JSON
+
+
+async def _kept(shared: Services, task: Task) -> tuple[bytes, str] | None:
+    """The result's own bytes: from Redis, or from the archive once Redis let go of them."""
+    if task.text("shed") == "1":
+        found = await shared.objects.archived(task.owner, task.id) if shared.settings.archive else None
+        return (found[1], JSON if found[0] == "json" else PLAIN) if found else None
+    if task.text("unit") == "items":
+        return encode_batch(await shared.store.items(task.id)), JSON
+    return await shared.store.text(task.id) or b"", PLAIN
 
 
 def wants_json(accept: str) -> bool:

@@ -27,7 +27,7 @@ def cursor_of(request: Request) -> str | None:
 async def stream(request: Request) -> Response:
     """GET /api/tasks/{task_id}/stream"""
     shared, who = services(request), await caller(request)
-    task = await shared.store.get(request.path_params["task_id"], who.owner)
+    task = await shared.records.get(request.path_params["task_id"], who.owner)
     try:
         cursor = sse.parse_cursor(cursor_of(request))
     except ValueError as error:

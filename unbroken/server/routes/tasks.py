@@ -124,7 +124,7 @@ def whole(raw: str | None, name: str, *, default: int, low: int, high: int) -> i
 async def show(request: Request) -> Response:
     """GET /api/tasks/{task_id}"""
     who = await caller(request)
-    task = await services(request).store.get(request.path_params["task_id"], who.owner)
+    task = await services(request).records.get(request.path_params["task_id"], who.owner)
     answer = JSONResponse(task.view(), headers=PRIVATE)
     etag = f'"{hashlib.sha256(bytes(answer.body)).hexdigest()[:32]}"'
     headers = {"ETag": etag, **PRIVATE}

@@ -1,0 +1,87 @@
+"""What runs beside the requests: it notices, survives, and says when it last worked."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import httpx
+import pytest
+
+from tests.server.site import Site, running
+from tests.server.test_streams import begin
+from tests.support.desk import Desk
+from tests.support.wait import until
+from unbroken.server.loops import Recounter, Repeating
+from unbroken.server.records import Records
+from unbroken.tasks import keys
+from unbroken.tasks.errors import NotFound, StoreUnavailable
+from unbroken.tasks.settings import Settings
+
+
+async def test_a_lost_worker_is_noticed_without_any_other_worker(client: httpx.AsyncClient, desk: Desk) -> None:
+    """G8: nobody claims; the server's reaper alone moves the task on."""
+    author = await begin(desk)
+    await until(lambda: _state(client, author.task.id, "recovering"), "the lease to be taken back", within=15)
+
+
+async def _state(client: httpx.AsyncClient, task_id: str, state: str) -> bool:
+    return bool((await client.get(f"/api/tasks/{task_id}")).json()["state"] == state)
+
+
+async def test_a_deleted_index_is_made_again(desk: Desk, site: Site) -> None:
+    task = await desk.submit()
+    await desk.redis.delete(keys.key("ready"), keys.key("ready", "local"), keys.key("turns"))
+    future = asyncio.run_coroutine_threadsafe(Recounter(site.services).step(), site.services.loop)
+    assert await asyncio.wrap_future(future) is False
+    assert (await desk.claim()).lease.task_id == task.id
+
+
+async def test_a_loop_survives_everything_and_logs_an_outage_once(
+    desk: Desk, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Unlucky(Repeating):
+        name = "unlucky"
+        every_s = 0.01
+        steps = 0
+
+        async def step(self) -> bool:
+            self.steps += 1
+            if self.steps <= 3:
+                raise StoreUnavailable("away")
+            if self.steps == 5:
+                raise RuntimeError("a mistake")
+            return False
+
+    with running(settings) as site:
+        loop = Unlucky(site.services)
+        caplog.set_level(logging.INFO)
+        task = asyncio.create_task(loop.run())
+        await until(lambda: loop.steps >= 8, "it to go on")
+        task.cancel()
+    said = [record.getMessage() for record in caplog.records if record.name == "unbroken.loops"]
+    assert [line for line in said if "unlucky" in line] == [
+        "unlucky: away",
+        "unlucky: works again after 3 failures",
+        "unlucky: unexpected error",
+        "unlucky: works again after 1 failures",
+    ]
+    assert loop.finished > 0
+
+
+async def test_many_readers_share_few_reads(desk: Desk) -> None:
+    tasks = [await desk.submit() for _ in range(20)]
+    reads: list[int] = []
+
+    class Counting(Records):
+        async def _read(self) -> None:
+            reads.append(1)
+            await super()._read()
+
+    records = Counting(desk.store)
+    found = await asyncio.gather(*(records.get(tasks[at % 20].id, "local") for at in range(500)))
+    assert [task.id for task in found] == [tasks[at % 20].id for at in range(500)]
+    assert len(reads) <= 2
+    for task_id, owner in ((tasks[0].id, "eve"), ("nonsense", "local"), ("s0-" + "0" * 26, "local")):
+        with pytest.raises(NotFound):
+            await records.get(task_id, owner)
