@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from tests.support.api import scripted, story
 from tests.support.processes import LEASE_S, Stack
 from tests.support.viewer import Viewer
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 
 async def test_every_worker_is_killed_three_times(stack: Stack) -> None:
     """G1, G8, G9: the text is that of an undisturbed run, and no viewer is ever rewound."""
-    task = await stack.api.submit(scripted(tokens=400, rate=60))
+    task = await stack.api.submit(scripted(tokens=300, rate=100))
     viewers = [Viewer(stack.url, task["task_id"]) for _ in range(3)]
     watching = asyncio.gather(*(viewer.follow(within=100) for viewer in viewers))
     for times in range(1, 4):
@@ -19,7 +23,7 @@ async def test_every_worker_is_killed_three_times(stack: Stack) -> None:
         stack.kill_workers()
         await stack.start_worker()
     await watching
-    text = story(tokens=400)
+    text = story(tokens=300)
     for viewer in viewers:
         viewer.check()
         assert viewer.text == text
@@ -31,7 +35,7 @@ async def test_every_worker_is_killed_three_times(stack: Stack) -> None:
 
 async def test_a_worker_that_is_asked_to_stop_hands_over(stack: Stack) -> None:
     """SIGTERM costs nothing: no attempt of the error budget, no token twice, and no wait for the lease."""
-    task = await stack.api.submit(scripted(tokens=300, rate=60))
+    task = await stack.api.submit(scripted(tokens=300, rate=100))
     viewer = Viewer(stack.url, task["task_id"])
     watching = asyncio.create_task(viewer.follow())
     for times in range(1, 4):
@@ -74,7 +78,7 @@ async def test_the_server_restarts_under_its_viewers(stack: Stack) -> None:
     viewers = [Viewer(stack.url, task["task_id"]) for _ in range(5)]
     watching = asyncio.gather(*(viewer.follow() for viewer in viewers))
     for times in (1, 2):
-        await stack.api.until_length(task["task_id"], times * 600)
+        await stack.api.until_length(task["task_id"], times * 800)
         stack.servers[0].kill()
         await stack.start_server(0)
     await watching
