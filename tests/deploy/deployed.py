@@ -127,7 +127,7 @@ class Deployed:
         return [str(self.image / "bin" / program), *rest]
 
     def start(self, name: str) -> Running:
-        """Start a service (again)."""
+        """Start a service (again). Not in a thread of its own: a process dies with the thread that started it."""
         assert name not in self.running or not self.running[name].alive
         service = self.services[name]
         self.running[name] = Running(name, self.argv(service), self.environment(service), self.folder)
@@ -164,6 +164,10 @@ class Deployed:
         """Start services and wait as `depends_on: service_healthy` does."""
         for name in names:
             self.start(name)
+        self.until_healthy(*names)
+
+    def until_healthy(self, *names: str) -> None:
+        """Wait for services that are started."""
         for name in names:
             until_sync(lambda name=name: self._healthy_or_dead(name), f"{name} to be healthy", within=60, every=0.2)  # type: ignore[misc]
 
