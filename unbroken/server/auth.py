@@ -95,7 +95,7 @@ def _bearer(request: Request) -> str | None:
 
 def check_host(request: Request, settings: Settings) -> None:
     # A name that an attacker controls can be pointed at 127.0.0.1 (DNS rebinding); the Host header then betrays it.
-    if settings.insecure and not is_loopback(settings.host):
+    if settings.insecure:
         return
     name = host_name(request.headers.get("host", ""))
     if not (is_loopback(name) or name == settings.host.strip("[]").lower()):

@@ -26,6 +26,8 @@ CHECK_S = 3.0  # how long a lost push can cost
 LINGER_S = 1.0  # a topic without viewers stays this long: most come back at once
 PAGE = 1_000  # events of one read of the log
 SLICE = 512  # viewers served before others get their turn
+BUSY_S = 0.005  # a round that took longer is followed by a rest, about as long
+REST_MAX_S = 0.02
 HEART_PARTS = 20  # heartbeats are spread over the interval in so many portions
 
 
@@ -161,7 +163,7 @@ class Hub:
     async def _flush(self) -> None:
         """Hand what has come to all viewers: one write for each connection and round."""
         dirty, self._dirty = self._dirty, []
-        served = 0
+        began, served = time.monotonic(), 0
         for topic in dirty:
             if topic.gone:
                 topic.wake_all()
@@ -171,6 +173,9 @@ class Hub:
             if served >= SLICE:
                 served = 0
                 await asyncio.sleep(0)
+        # The cost is in the number of writes: under load a short rest lets more come together for the next round.
+        if (took := time.monotonic() - began) > BUSY_S:
+            await asyncio.sleep(min(took, REST_MAX_S))
 
     def _up(self) -> None:
         self._look.set()

@@ -1,7 +1,7 @@
 """The event stream of one connection: the past, then the present, until the end.
 
 A subclass of sse-starlette's response that sheds its cost per event and per connection: frames are ready bytes, there
-is one task besides the request's own, and while a viewer is up to date the topic writes to uvicorn's transport without
+is no task besides the request's own, and while a viewer is up to date the topic writes to uvicorn's transport without
 waking any task. Disconnect and shutdown behave as in the library (the hub watches its exit signal for all)."""
 
 from __future__ import annotations
@@ -103,8 +103,7 @@ class Stream(EventSourceResponse):
             await send(head)
             ms = services.settings.retry_ms
             await self.put(sse.retry(random.randint(ms, ms * 2)))  # noqa: S311
-            self._wire = direct(scope)
-            leaving = asyncio.create_task(self._wait_for_the_end(receive))
+            leaving = self._listen(scope, receive)
             with contextlib.suppress(Ended):
                 await self.run()
             await self._finish()
@@ -117,6 +116,15 @@ class Stream(EventSourceResponse):
     async def run(self) -> None:
         """Send what the stream is about. Returns at its end, raises Ended with the connection's."""
         raise NotImplementedError
+
+    def _listen(self, scope: Scope, receive: Receive) -> asyncio.Task[None] | None:
+        """Learn of the client's leaving: from uvicorn's own event, or else from a task that waits in `receive`."""
+        self._wire = wire = direct(scope)
+        if wire is None:
+            return asyncio.create_task(self._wait_for_the_end(receive))
+        self._news = wire.news
+        self._news.set()  # look once: it may have left already
+        return None
 
     async def _wait_for_the_end(self, receive: Receive) -> None:
         while self.active:
@@ -159,7 +167,7 @@ class Stream(EventSourceResponse):
                 async with asyncio.timeout(timeout_s):
                     await self._news.wait()
         self._news.clear()
-        if not self.active:
+        if not self.active or (self._wire is not None and self._wire.left):
             raise Ended
         if self._beating:
             self._beating = False

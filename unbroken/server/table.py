@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from unbroken.server import openapi
 from unbroken.server.routes import dead, health, many, moves, operating, pages, results, session, stream, tasks
+
+
+class Slim:
+    """An endpoint as an ASGI application: while a stream lasts, nothing of the request is kept but the stream."""
+
+    def __init__(self, endpoint: Callable[[Request], Awaitable[Response]]) -> None:
+        self._endpoint = endpoint
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        response = await self._endpoint(Request(scope, receive, send))
+        await response(scope, receive, send)
+
 
 TASK = "/api/tasks/{task_id}"
 
@@ -14,8 +32,8 @@ ROUTES = (
     Route("/api/tasks", tasks.index, methods=["GET"]),
     Route(TASK, tasks.show, methods=["GET"]),
     Route(TASK, tasks.delete, methods=["DELETE"]),
-    Route(f"{TASK}/stream", stream.stream, methods=["GET"]),
-    Route("/api/stream", many.stream, methods=["GET"]),
+    Route(f"{TASK}/stream", Slim(stream.stream), methods=["GET"]),
+    Route("/api/stream", Slim(many.stream), methods=["GET"]),
     Route(f"{TASK}/result", results.result, methods=["GET"]),
     Route(f"{TASK}/rendered", results.rendered, methods=["GET"]),
     Route(f"{TASK}/checkpoint", moves.checkpoint, methods=["GET"]),

@@ -5,6 +5,7 @@ answer is None, and everything goes through ASGI's `send`, which is right as wel
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from starlette.types import Scope
@@ -16,10 +17,19 @@ FULL = 64 * 1024  # bytes waiting in the transport above which a client counts a
 class Wire:
     """One connection whose response is under way in chunked encoding."""
 
-    __slots__ = ("_transport",)
+    __slots__ = ("_cycle", "_transport", "news")
 
-    def __init__(self, transport: Any) -> None:
-        self._transport = transport
+    def __init__(self, cycle: Any) -> None:
+        self._cycle = cycle
+        self._transport = cycle.transport
+        self.news: asyncio.Event = cycle.message_event
+        """Set by uvicorn when the client leaves. Whoever waits for other things too sets the same event: so nobody
+        has to wait in `receive` beside."""
+
+    @property
+    def left(self) -> bool:
+        """Is the client gone?"""
+        return bool(self._cycle.disconnected)
 
     def write(self, data: bytes) -> bool:
         """Write one chunk. False when the client is slow or gone; nothing was written then."""
@@ -48,5 +58,7 @@ def direct(scope: Scope) -> Wire | None:
         return None
     if getattr(cycle, "response_complete", True) or not getattr(cycle, "response_started", False):
         return None
+    if not isinstance(getattr(cycle, "message_event", None), asyncio.Event) or not hasattr(cycle, "disconnected"):
+        return None
     needed = ("is_closing", "get_write_buffer_size", "write", "abort")
-    return Wire(transport) if all(hasattr(transport, name) for name in needed) else None
+    return Wire(cycle) if all(hasattr(transport, name) for name in needed) else None
