@@ -90,7 +90,7 @@ class Deployed:
         self.ports = {"valkey": valkey, "server-1": one, "server-2": two}
         self.running: dict[str, Running] = {}
         self.nginx = Nginx([one, two])
-        self.key = ""
+        self.key = self.refused = ""
 
     @property
     def url(self) -> str:
@@ -179,12 +179,19 @@ class Deployed:
     def up(self) -> Deployed:
         """As the head of compose.yaml says: a key first, then everything."""
         self.start_healthy("valkey")
+        self.refused = self._refuses("server-1")
         self.key = self.run_once("server-1", "unbroken", "keys", "create", "alice").strip().split()[-1]
         self.start_healthy("server-1", "server-2")
         for name in ("worker-1", "worker-2"):
             self.start(name)
         self.nginx.start()
         return self
+
+    def _refuses(self, name: str) -> str:
+        """Start a service that must not start; what it says."""
+        refusing = self.start(name)
+        assert refusing.process.wait(60) != 0
+        return refusing.log.read_text()
 
     @property
     def headers(self) -> dict[str, str]:

@@ -125,6 +125,11 @@ def test_the_page_is_served_with_the_headers_of_the_servers(deployed: Deployed, 
             assert through.headers[name] == direct.headers[name], name
 
 
+def test_servers_do_not_start_before_there_is_a_key(deployed: Deployed) -> None:
+    assert "unbroken keys create" in deployed.refused
+    assert "Traceback" not in deployed.refused
+
+
 def test_nobody_comes_in_without_a_key(deployed: Deployed) -> None:
     answer = httpx.get(f"{deployed.url}/api/tasks")
     assert answer.status_code == 401
