@@ -190,17 +190,17 @@ async def _count(crew: Crew, task_id: str, share: int) -> bool:
 async def test_poison_pauses_and_progress_is_never_punished() -> None:
     """A task that kills its worker at the same place ends paused; the others do not notice."""
     async with workers(1) as (stack, crew):
-        poison = await crew.text(100, rate=100, fail="crash", fail_at=50, fail_times=99, max_crashes=3)
+        poison = await crew.text(100, rate=100, fail="crash", fail_at=50, fail_times=99, max_crashes=2)
 
         async def paused() -> bool:
             if not stack.workers[-1].alive:
                 await stack.start_worker()
             return await crew.state(poison) == "paused"
 
-        await until(paused, "the poison to be put aside", within=60)
+        await until(paused, "the poison to be put aside", within=100)
         task = await crew.reach(poison, "paused")
         assert task.text("reason") == "worker_lost"
-        assert task.num("losses") >= 3
+        assert task.num("losses") >= 2
         if not stack.workers[-1].alive:
             await stack.start_worker()
         other = await crew.text(100)
