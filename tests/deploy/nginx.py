@@ -173,7 +173,11 @@ class Nginx:
         return code
 
     def __enter__(self) -> Nginx:
-        return self.start()
+        try:
+            return self.start()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
