@@ -103,7 +103,7 @@ class Weather:
             self.history.wrong.append(f"{worker.name} does not stop:\n{worker.tail(10)}")
             worker.kill()
             return
-        if code:
+        if code not in (0, -signal.SIGKILL):  # a poison task may kill it while it hands over
             self.history.wrong.append(f"{worker.name} ended with {code} after SIGTERM:\n{worker.tail(10)}")
 
     async def freeze_worker(self) -> None:

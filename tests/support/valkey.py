@@ -65,10 +65,11 @@ class Valkey:
         """For UNBROKEN_REDIS_URL and `from_url`."""
         return f"unix://{self.socket}"
 
-    def start(self) -> Valkey:
-        """Start (again) and wait until it answers; loading counts as not yet."""
+    def start(self, options: dict[str, str] | None = None) -> Valkey:
+        """Start (again) and wait until it answers; loading counts as not yet. options: for this start only."""
         assert self.process is None, "already running"
-        arguments = [part for name, value in self._settings.items() for part in (f"--{name}", value)]
+        settings = self._settings | (options or {})
+        arguments = [part for name, value in settings.items() for part in (f"--{name}", value)]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 command(os.getpid(), [server_binary(), *arguments]),

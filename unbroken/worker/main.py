@@ -12,6 +12,7 @@ import threading
 
 import uvloop
 
+from unbroken.tasks.keeping import check_keeping_once
 from unbroken.tasks.settings import Settings, load
 from unbroken.worker.backends import make_backend
 from unbroken.worker.consumer import Consumer
@@ -23,7 +24,7 @@ log = logging.getLogger("unbroken.worker")
 def work(settings: Settings) -> None:
     """Run tasks until SIGTERM or SIGINT, then hand over what runs and return. Blocking.
 
-    Raises UnbrokenError for a kind that cannot be loaded or a backend that cannot start."""
+    Raises UnbrokenError for a kind that cannot be loaded, a backend that cannot start, or a Redis that may evict."""
     logging.basicConfig(
         level=settings.log_level.upper(), stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s"
     )
@@ -40,6 +41,7 @@ def work(settings: Settings) -> None:
 async def _work(settings: Settings) -> bool:
     """Returns whether something is left that does not end."""
     kinds = load_kinds(settings)
+    await check_keeping_once(settings, name="unbroken-worker-check")
     backend = make_backend(settings)
     await backend.start()
     consumer = Consumer(settings, backend, kinds)
