@@ -24,7 +24,7 @@ FLAGS = [
     "--disable-sync",
 ]
 # What the browser itself says about a line that was cut on purpose or a server that was stopped.
-EXPECTED = ("net::ERR_", "status of 404", "status of 50", "status of 401", "status of 409")
+EXPECTED = ("net::ERR_", "status of 404", "status of 50", "status of 401", "status of 409", "status of 422")
 
 NewPage = Callable[..., Awaitable[Page]]
 

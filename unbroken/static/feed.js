@@ -23,7 +23,8 @@ let connection = null;
 
 /** @type {import("./feed-core.js").Ear} */
 const ear = {
-  snapshot: (id, view) => put(id, view, [], true),
+  // A feed that has forgotten this task begins at nothing; what is shown stays until the replay is folded over it.
+  snapshot: (id, view) => put(id, view.lastEventId === "" ? (watched.get(id)?.view ?? view) : view, [], true),
   events: (id, events, replaying) => put(id, events.reduce(fold, watched.get(id)?.view ?? INITIAL), events, replaying),
   refused: (id, problem) => watched.get(id)?.watchers.forEach((watcher) => watcher.refused(problem)),
   connection: (status) => {

@@ -206,11 +206,12 @@ export class Link {
   /** @param {AbortSignal} signal */
   #request(signal) {
     const { headers = {}, url } = this.#options;
-    const extra = typeof headers === "function" ? headers() : headers;
-    const cursor = this.#cursor === "" ? {} : { "Last-Event-ID": this.#cursor };
+    /** @type {Record<string, string>} */
+    const all = { Accept: "text/event-stream", ...(typeof headers === "function" ? headers() : headers) };
+    if (this.#cursor !== "") all["Last-Event-ID"] = this.#cursor;
     const send = this.#options.fetch ?? globalThis.fetch;
     return send(url(), {
-      headers: { Accept: "text/event-stream", ...extra, ...cursor },
+      headers: all,
       cache: "no-store",
       credentials: "same-origin",
       signal,
