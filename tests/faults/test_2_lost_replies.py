@@ -27,7 +27,7 @@ BATCH = {
     "scripted": {"seed": 3, "tokens": 20, "rate": 200},
 }
 READ_ONLY = {"mend", "snapshot"}  # nothing to double
-UPKEEP = {"archived", "hooks", "hook_end", "sweep"}  # opted into or rare: they may, but need not, come by in a tour
+UPKEEP = {"archived", "hooks", "hook_end", "sweep", "warn"}  # opted into or rare: they need not come by in a tour
 
 
 @asynccontextmanager
