@@ -426,3 +426,37 @@ async def test_a_dead_letter_that_lives_again(client: httpx.AsyncClient, desk: D
     fresh = View().take_all(await whole(client, author.task.id))
     assert (fresh.text, fresh.end) == ("abcdef", "done")
     assert (await desk.store.get(author.task.id, None)).state is State.COMPLETED
+
+
+async def test_everything_works_without_the_transport_too(
+    client: httpx.AsyncClient, desk: Desk, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the server below is not the uvicorn that we know, all goes through ASGI; leaving is noticed as well."""
+    monkeypatch.setattr("unbroken.server.stream.direct", lambda scope: None)
+    author = await begin(desk)
+    async with watching(client, author.task.id) as reading:
+        for at in range(50):
+            await author.write(f"{at} ")
+        await reading.until(b"49 ")
+        async with watching(client, author.task.id) as other:
+            await other.until(b"49 ")
+        await until(lambda: len(site.services.hub.watchers) == 1, "the other viewer to be gone")
+        await author.complete()
+        view = View().take_all(await reading.rest())
+    assert (view.text, view.end) == (author.text, "done")
+
+
+async def test_a_client_that_takes_nothing_is_dropped(desk: Desk, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half open: the socket stands, and nobody reads. The send timeout ends it, and what waited is freed."""
+    monkeypatch.setattr("unbroken.server.stream.SEND_S", 0.5)
+    author = await begin(desk)
+    reader, writer = await asyncio.open_connection("127.0.0.1", site.port, limit=1024)
+    path = f"/api/tasks/{author.task.id}/stream"
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    await reader.readuntil(b"\r\n\r\n")
+    for at in range(400):
+        await author.write(f"{at} " * 8_000)
+        if not site.services.hub.watchers:
+            break
+    await until(lambda: not site.services.hub.watchers, "the silent client to be dropped")
+    writer.transport.abort()

@@ -176,13 +176,18 @@ class Stream(EventSourceResponse):
     async def settled(self, work: Coroutine[Any, Any, T]) -> T:
         """The outcome of some work; heartbeats go on meanwhile. Raises Ended, and what the work raises."""
         asking = asyncio.create_task(work)
-        asking.add_done_callback(lambda _: self.wake())
+        asking.add_done_callback(self._settled)
         try:
             while not asking.done():
                 await self.news()
             return asking.result()
         finally:
             asking.cancel()
+
+    def _settled(self, work: asyncio.Task[Any]) -> None:
+        if not work.cancelled():
+            work.exception()  # looked at, also when the client left before
+        self.wake()
 
     async def patiently(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Ask Redis, again and again while it is away. Raises Ended."""

@@ -44,7 +44,7 @@ async def create(request: Request) -> Response:
 
 async def _limit(shared: Services, who: Caller) -> None:
     limit = shared.settings.submits_per_minute
-    if limit and (wait := await shared.store.take(f"submit:{who.owner}", per_minute=limit)):
+    if limit and (wait := await shared.store.admit(f"submit:{who.owner}", per_minute=limit)):
         raise Problem(429, f"More than {limit} tasks a minute.", headers=retry_after(wait))
 
 
