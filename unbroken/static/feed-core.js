@@ -34,9 +34,9 @@ export class FeedCore {
   watch(id, ear) {
     const ears = this.#ears.get(id) ?? new Set();
     this.#ears.set(id, ears.add(ear));
+    this.#many.set(this.#ears.keys());
     ear.snapshot(id, this.#many.view(id));
     ear.connection(this.#many.link.status);
-    this.#many.set(this.#ears.keys());
   }
 
   /** @param {string} id @param {Ear} ear */

@@ -118,8 +118,10 @@ class Emitter {
  */
 export class Followers extends Emitter {
   /** @type {FollowOptions} */ #options;
-  /** @type {Map<string, TaskView>} */ #views = new Map();
-  /** @type {Set<string>} */ #covered = new Set(); // tasks that the cursor may say something about
+  /** @type {Map<string, TaskView>} */ #views = new Map(); // of wanted tasks, and of some that were wanted lately
+  /** @type {Set<string>} */ #wanted = new Set();
+  /** @type {Set<string>} */ #asked = new Set(); // what this connection was opened for
+  /** @type {Set<string>} */ #covered = new Set(); // what the cursor may say something about
   #stopListening = () => {};
   #restarts = 0;
   #restartedAt = 0;
@@ -131,6 +133,7 @@ export class Followers extends Emitter {
     this.#options = options;
     this.#single = single;
     for (const id of ids) this.#views.set(id, options.view ?? INITIAL);
+    this.#wanted = new Set(this.#views.keys());
     const { fetch, silenceMs, retryMs, maxDelayMs, random } = options;
     /** The connection; its `status` is always the newest. */
     this.link = new Link({
@@ -141,12 +144,12 @@ export class Followers extends Emitter {
       onStatus: (status) => this.#tell(status),
     });
     this.#stopListening = listenToTheMachine(this.link);
-    queueMicrotask(() => this.#views.size > 0 && this.link.start(options.view?.lastEventId)); // after the first on()
+    queueMicrotask(() => this.#wanted.size > 0 && this.link.start(options.view?.lastEventId)); // after the first on()
   }
 
   /** The tasks that are watched. */
   get ids() {
-    return [...this.#views.keys()];
+    return [...this.#wanted];
   }
 
   /** @param {string} id @returns {TaskView} */
@@ -161,16 +164,21 @@ export class Followers extends Emitter {
 
   /** Watches exactly these tasks; views of those that stay are kept. @param {Iterable<string>} ids @returns {void} */
   set(ids) {
-    const next = new Map([...new Set(ids)].map((id) => [id, this.view(id)]));
-    if (next.size === this.#views.size && [...next.keys()].every((id) => this.#views.has(id))) return;
-    const fresh = [...next.keys()].filter((id) => !this.#views.has(id));
-    this.#views = next;
-    if (next.size === 0) return this.link.stop();
-    if (fresh.length === 0) return undefined; // fewer tasks: what still comes for them is passed over
+    this.#wanted = new Set(ids);
+    const fresh = this.ids.filter((id) => !this.#views.has(id));
+    if (this.#wanted.size === 0) return this.link.stop();
+    if (fresh.length === 0) {
+      // Fewer tasks, or some that came back: their views are still as new as the cursor, nothing has to be sent again.
+      if (!this.link.running && !this.#allEnded) this.link.start();
+      return undefined;
+    }
+    this.#views = new Map(this.ids.map((id) => [id, this.view(id)]));
     // A task that was watched before has a place in the cursor, but its view was let go: only the start will do.
-    if (!fresh.some((id) => this.#covered.has(id))) return this.link.reopen("changed");
-    this.#covered.clear();
-    return this.link.reopen("changed", "");
+    return this.link.reopen("changed", fresh.some((id) => this.#covered.has(id)) ? "" : this.link.cursor);
+  }
+
+  get #allEnded() {
+    return this.ids.every((id) => isTerminal(this.view(id)));
   }
 
   /** Begins again after an end: a dead letter was replayed, or somebody signed in. */
@@ -190,6 +198,9 @@ export class Followers extends Emitter {
   }
 
   #url() {
+    // From here on nothing comes for tasks that are not wanted any more: their views would grow old.
+    for (const id of this.#views.keys()) if (!this.#wanted.has(id)) this.#views.delete(id);
+    this.#asked = new Set(this.#wanted);
     const base = this.#options.base ?? "";
     if (this.#single) return `${base}/api/tasks/${encodeURIComponent(this.ids[0])}/stream`;
     return `${base}/api/stream?${this.ids.map((id) => `task=${encodeURIComponent(id)}`).join("&")}`;
@@ -207,11 +218,10 @@ export class Followers extends Emitter {
       this.#views.set(id, fold(view, event));
       changed.set(id, [...(changed.get(id) ?? []), event]);
     }
-    for (const id of changed.keys()) this.#covered.add(id);
+    if (changed.size > 0) this.#covered = new Set(this.#asked); // the server keeps only these in its cursors
     for (const [id, events] of changed) this.emit("change", id, this.view(id), events);
-    const views = [...this.#views.values()];
     if ([...changed.keys()].some((id) => this.view(id).missed)) this.#again();
-    else if (views.length > 0 && views.every(isTerminal)) this.link.finish();
+    else if (this.#wanted.size > 0 && this.#allEnded) this.link.finish();
   }
 
   /** Something was missed: the whole story once more, but not for ever. */

@@ -4,7 +4,7 @@
 import { getRendered, getResult, getTask, serverNow } from "./api.js";
 import { Connection } from "./connection.js";
 import { announce, fill, h, icon, toast } from "./dom.js";
-import { watch } from "./feed.js";
+import { resume, watch } from "./feed.js";
 import { entryOf, placeOf, reconnectEntry, tell } from "./history.js";
 import { Items } from "./items.js";
 import { Plot } from "./plot.js";
@@ -193,7 +193,8 @@ export class TaskPage {
     const to = ended ? Math.max(Number.isFinite(finished) ? finished : 0, last) : Math.max(serverNow(), last);
     this.#timeline.update(this.#story, { from, to, saves: this.#saves });
     this.#soon();
-    if (!ended && Date.now() - this.#asked > REFRESH_MS) void this.#refresh();
+    const every = view.state === "failed" ? 3 * REFRESH_MS : REFRESH_MS; // a dead letter may be replayed elsewhere
+    if ((!ended || view.state === "failed") && Date.now() - this.#asked > every) void this.#refresh();
   }
 
   async #refresh() {
@@ -202,6 +203,7 @@ export class TaskPage {
       const task = await getTask(this.#id);
       if (this.#closed) return;
       this.#task = task;
+      if (this.#view && isTerminal(this.#view) && !TERMINAL.has(task.state)) resume(); // replayed somewhere else
       if (TERMINAL.has(task.state)) this.#story = tell(this.#story, createdEntry(task));
       this.#soon();
     } catch {

@@ -240,3 +240,69 @@ test("a task that never rests does not blur where the replay ends", async () => 
     clearInterval(beat);
   }
 });
+
+test("tasks come and go on one connection, and every view stays exact", async () => {
+  const logs = { a: randomLog(chance(31)), b: randomLog(chance(32)), c: randomLog(chance(33)) };
+  let sent = 0;
+  server = await serve((request, response) => {
+    eventStream(response);
+    const asked = new URL(request.url, "http://x").searchParams.getAll("task");
+    const cursor = (request.headers["last-event-id"] ?? "").split(",").filter(Boolean).map((part) => part.split(":"));
+    const from = Object.fromEntries(cursor.filter(([id]) => asked.includes(id)));
+    for (const id of asked) {
+      for (const event of after(logs[id].events, from[id]).slice(0, 30)) {
+        from[id] = event.id;
+        sent += 1;
+        const vector = Object.entries(from).map(([task_id, at]) => `${task_id}:${at}`).join(",");
+        response.write(frame({ ...event, id: vector, data: { ...event.data, task_id: id } }));
+      }
+    }
+    setTimeout(() => response.destroy(), 15);
+  });
+  for (let seed = 1; seed <= 12; seed += 1) {
+    const random = chance(seed);
+    const many = followMany([random.pick(["a", "b", "c"])], { base: server.base, ...quick });
+    for (let i = 0; i < 6; i += 1) {
+      await new Promise((resolve) => setTimeout(resolve, random.below(25)));
+      many.set(["a", "b", "c"].filter(() => random.below(2) === 0));
+    }
+    many.set(["a", "b", "c"]);
+    await until(`all three to end, seed ${seed}`, () => ["a", "b", "c"].every((id) => many.view(id).state === "completed"));
+    for (const id of ["a", "b", "c"]) assert.equal(textOf(many.view(id).text), logs[id].text, `${id}, seed ${seed}`);
+    many.close();
+  }
+  assert.ok(sent > 0);
+});
+
+test("a task that comes back at once costs nothing", async () => {
+  server = await serve((_request, response) => {
+    eventStream(response);
+    response.write(frame({ type: "chunk", data: { offset: 0, text: "a", progress: 0, task_id: "a" }, id: "a:1-1" }));
+  });
+  const many = followMany(["a", "b"], { base: server.base, ...quick });
+  task = many;
+  await until("text", () => many.view("a").text.length === 1);
+  many.set(["b"]);
+  many.set(["a", "b"]);
+  await new Promise((resolve) => setTimeout(resolve, 40));
+  assert.equal(server.seen.length, 1);
+  assert.equal(textOf(many.view("a").text), "a");
+});
+
+test("a task that comes back after a reconnect is asked for again", async () => {
+  const end = { type: "done", data: { state: "completed", length: 1, task_id: "a" } };
+  server = await serve((request, response, nth) => {
+    eventStream(response);
+    const both = new URL(request.url, "http://x").searchParams.getAll("task").includes("a");
+    if (both) response.write(frame({ type: "chunk", data: { offset: 0, text: "a", progress: 0, task_id: "a" }, id: `a:1-${nth}` }));
+    if (both && nth > 2) response.write(frame({ ...end, id: `a:1-${nth + 1}` }));
+  });
+  const many = followMany(["a", "b"], { base: server.base, ...quick });
+  task = many;
+  await until("text", () => many.view("a").text.length === 1);
+  many.set(["b"]);
+  many.drop();
+  await until("the second connection", () => server.seen.length === 2);
+  many.set(["a", "b"]);
+  await until("the end", () => many.view("a").state === "completed");
+});

@@ -84,6 +84,11 @@ export class Link {
     return this.#cursor;
   }
 
+  /** Whether it is trying, at least. */
+  get running() {
+    return this.#running;
+  }
+
   /** Whether what comes just now is the past, sent again. */
   get replaying() {
     return this.#replay !== null;
