@@ -63,7 +63,7 @@ async def judge(history: History, desk: Desk, calls: Path) -> list[str]:
     accepted = {case.task_id for case in history.cases}
     wrong += [f"{task_id}: accepted, and gone" for task_id in accepted - found]
     wrong += [f"{task_id}: exists, and nobody was told" for task_id in found - accepted]
-    by_task = _calls(calls)
+    by_task = calls_of(calls)
     for case in history.cases:
         if case.task_id in found:
             wrong += [
@@ -72,21 +72,11 @@ async def judge(history: History, desk: Desk, calls: Path) -> list[str]:
     return wrong
 
 
-def _calls(path: Path) -> dict[str, list[dict[str, Any]]]:
-    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    if path.exists():
-        for line in path.read_text().splitlines():
-            call = json.loads(line)
-            found[call["task_id"]].append(call)
-    return found
-
-
 async def _case(case: Case, desk: Desk, calls: dict[str, list[dict[str, Any]]], history: History) -> list[str]:
     if len(case.task_ids) != 1:
         return [f"one key made {len(case.task_ids)} tasks: {case.task_ids}"]
-    raw = await desk.store.events(case.task_id, "0-0", count=1_000_000)
-    log = Log([(event_id, name, json.loads(data)) for event_id, name, data in raw])
-    history.numbers["events"] += len(raw)
+    log = await log_of(desk, case.task_id)
+    history.numbers["events"] += len(log.events)
     history.numbers["bytes of text"] += len(log.text.encode())
     history.numbers["attempts"] += len(log.at_claim)
     history.numbers[f"{case.order.kind} {case.final['state']}"] += 1
@@ -179,12 +169,32 @@ def _generated(case: Case, log: Log, calls: list[dict[str, Any]]) -> Iterator[st
             if int(attempt) > log.set_in.get(index, 1 << 30):
                 yield f"item {index} was set in attempt {log.set_in[index]} and run again in attempt {attempt}"
         elif case.order.kind == "text" and int(attempt) in log.at_claim:
-            held = log.at_claim[int(attempt)]
-            prompt = [Message(role="user", content=case.order.body["input"]["prompt"])]
-            if call["first"] < script["tokens"]:
-                reach = len(script_text(script["seed"], call["first"] + 1, prompt))
-                if reach <= held:
-                    yield f"attempt {attempt} generated token {call['first']} again: the log held {held} characters"
+            yield from said_again(log, call, script, case.order.body["input"]["prompt"])
+
+
+def said_again(log: Log, call: dict[str, Any], script: dict[str, Any], prompt: str) -> Iterator[str]:
+    """Did this model call begin at a token that the log held already when its attempt began?"""
+    held = log.at_claim[call["attempt"]]
+    if call["first"] < script["tokens"]:
+        reach = len(script_text(script["seed"], call["first"] + 1, [Message(role="user", content=prompt)]))
+        if reach <= held:
+            yield f"attempt {call['attempt']} made token {call['first']} again: the log held {held} characters"
+
+
+def calls_of(path: Path) -> dict[str, list[dict[str, Any]]]:
+    """The record of all model calls (UNBROKEN_SCRIPTED_RECORD), by task."""
+    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    if path.exists():
+        for line in path.read_text().splitlines():
+            call = json.loads(line)
+            found[call["task_id"]].append(call)
+    return found
+
+
+async def log_of(desk: Desk, task_id: str) -> Log:
+    """A task's log, read from its start."""
+    raw = await desk.store.events(task_id, "0-0", count=1_000_000)
+    return Log([(event_id, name, json.loads(data)) for event_id, name, data in raw])
 
 
 async def judge_emptiness(desk: Desk) -> list[str]:

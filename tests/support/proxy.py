@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any
@@ -98,7 +99,8 @@ class Proxy:
 
     delay_s: every block of an answer comes so much later. rate: bytes per second in each direction, 0 as fast as
     possible. segment: bytes of one write, 0 as they come. cut_after: bytes of answers after which a new connection is
-    reset. refusing: new connections are reset at once."""
+    reset. refusing: new connections are reset at once. receive: the receive buffer towards the server in bytes, 0 the
+    system's own: a small one makes `hold` felt on the other side at once."""
 
     link = Link
 
@@ -109,6 +111,7 @@ class Proxy:
         self.rate = 0
         self.segment = 0
         self.cut_after: int | None = None
+        self.receive = 0
         self.refusing = False
         self.open = asyncio.Event()
         self.open.set()
@@ -181,7 +184,12 @@ class Proxy:
         if self.target.startswith("unix://"):
             return await asyncio.open_unix_connection(self.target.removeprefix("unix://"))
         host, _, port = self.target.rpartition(":")
-        return await asyncio.open_connection(host, int(port))
+        raw = socket.socket()
+        raw.setblocking(False)
+        if self.receive:
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.receive)
+        await asyncio.get_running_loop().sock_connect(raw, (host, int(port)))
+        return await asyncio.open_connection(sock=raw)
 
     async def __aenter__(self) -> Proxy:
         return await self.start()
