@@ -84,7 +84,7 @@ async def test_every_number_that_is_asked_for_is_exported_with_its_labels() -> N
 async def test_what_is_exported_tells_no_owner_and_no_task() -> None:
     found = await exported()
     labels = {label for samples in found.values() for sample in samples for label in sample}
-    assert labels <= {"index", "result", "method", "status", "loop", "version"}
+    assert labels <= {"index", "result", "method", "status", "loop", "version", "reason"}
 
 
 def test_alerts_say_what_to_do_and_look_at_rates() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -103,9 +102,6 @@ def worker(
         redis_url=redis_url,
         force=force,
     )
-    # Kinds of your own may live in the current folder; last, so that it shadows nothing.
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
     work(with_redis(settings))
 
 

@@ -51,6 +51,15 @@ def installation(numbers: dict[str, Any]) -> Iterator[Metric]:
     for index, size in numbers["indexes"].items():
         tasks.add_metric([index], size)
     yield tasks
+    paused = GaugeMetricFamily("unbroken_paused", "Tasks that wait for a recover.", labels=["reason"])
+    for reason, size in numbers["paused"].items():
+        paused.add_metric([reason], size)
+    yield paused
+    yield CounterMetricFamily(
+        "unbroken_checkpoint_failures",
+        "Checkpoints that could not be saved, as far as the database could be told.",
+        numbers["counters"].get("checkpoint_failures", 0),
+    )
     yield GaugeMetricFamily("unbroken_queue_depth", "Tasks that could start now.", numbers["indexes"]["ready"])
     yield GaugeMetricFamily("unbroken_in_flight", "Tasks that a worker holds.", numbers["indexes"]["leases"])
     yield GaugeMetricFamily(

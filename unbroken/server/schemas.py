@@ -119,6 +119,9 @@ def _task() -> Schema:
         "checkpoint": maybe(ref("Checkpoint")),
         "stale": BOOLEAN,
         "error": maybe(ref("TaskError")),
+        "warning": maybe(STRING),
+        "cached": BOOLEAN,
+        "callback": maybe(obj({"tries": INTEGER, "said": maybe(STRING)})),
         "created_at": TIME,
         "links": {"type": "object", "additionalProperties": STRING},
     }

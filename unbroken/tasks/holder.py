@@ -286,10 +286,11 @@ class Holder:
         _check(reply)
         return str(reply[1].decode())
 
-    async def warn(self, lease: Lease, message: str) -> None:
-        """Put a visible warning on the task (a checkpoint that had to be passed over); '' takes it away."""
+    async def warn(self, lease: Lease, message: str, *, unsaved: int | None = None) -> None:
+        """Put a visible warning on the task (a checkpoint that had to be passed over); '' takes it away. unsaved: how
+        many checkpoints could not be saved under this lease so far, for the operator's count."""
         text = message[:1_000].encode("utf-8", "replace")
-        _check(await self.calls.call("warn", lease.key, *lease.args, text))
+        _check(await self.calls.call("warn", lease.key, *lease.args, text, "" if unsaved is None else unsaved))
 
     # reading what a resumed task needs
 

@@ -11,6 +11,7 @@ ckpt:<id>                    hash    a.* newest, b.* previous checkpoint; with t
 ready delayed leases paused dead done broken          zset  indexes (lua/lib/queue.lua)
 ready:<owner> leases:<owner> turns                    zset  the same by owner, and whose turn it is
 list:all:<owner> list:<state>:<owner>                 zset  id -> creation, for lists
+paused:<reason>                                       zset  paused tasks by reason, to be counted
 group:<owner>:<fingerprint> groups:<owner>            zset  dead letters by error
 owners                       set     owners that have tasks
 cache:<owner>:<hash>         string  the finished task with this kind and input; as long as its result
@@ -19,6 +20,8 @@ idem:<owner>:<hash>          hash    idempotency: digest, task; 24 h, or as long
 worker:<id>                  hash    last claim of a worker, to answer a repeat; a few leases
 tally:<owner>:<minute>       hash    completed and failed; 2 h
 bucket:<name>                hash    token buckets; until full again
+times:<what>                 list    when the last so many were admitted; a minute
+counters                     hash    what only grows, for the operator
 seen grace                   string  the reaper's memory; a day, two leases
 audit                        stream  capped
 keys                         hash    API keys, hashed; until revoked

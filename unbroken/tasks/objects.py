@@ -106,6 +106,19 @@ class Objects:
             return media, bytes(await answer.bytes_async())
         return None
 
+    async def forget_archived(self, owner: str, task_id: str) -> bool:
+        """Delete an archived result. False when there is none. Raises what the store raises."""
+        found = False
+        for media in ("txt", "json"):
+            name = f"results/{owner}/{task_id}.{media}"
+            try:
+                await obstore.head_async(self.store, name)
+            except FileNotFoundError:
+                continue
+            await obstore.delete_async(self.store, name)
+            found = True
+        return found
+
     async def discard(self, name: str) -> None:
         """Delete a checkpoint that nobody refers to. Never raises: what is left behind, orphans.collect finds later."""
         if task_of(name) is None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from unbroken.tasks import keys
 from unbroken.tasks.connection import translated
-from unbroken.tasks.state import State
+from unbroken.tasks.state import Reason, State
 from unbroken.tasks.store import Store
 
 MINUTES = 60
@@ -39,7 +39,8 @@ async def owner_stats(store: Store, owner: str) -> dict[str, Any]:
 
 
 async def totals(store: Store) -> dict[str, Any]:
-    """The same over all owners: sizes of the indexes, the last hour, age of the first task in the queue."""
+    """The same over all owners: sizes of the indexes, paused tasks by reason, the last hour, age of the first task in
+    the queue, and what only grows (`counters`)."""
     now = await store.time_ms()
     indexes = ("ready", "delayed", "leases", "paused", "dead", "done")
     with translated():
@@ -48,15 +49,22 @@ async def totals(store: Store) -> dict[str, Any]:
                 pipe.zcard(keys.key(index))
             pipe.zcount(keys.key("leases"), "-inf", f"({now}")
             pipe.zrange(keys.key("ready"), 0, 0)
+            for reason in Reason:
+                pipe.zcard(keys.key("paused", reason.value))
+            pipe.hgetall(keys.key("counters"))
             _ask_tally(pipe, EVERYBODY, now)
             replies = await pipe.execute()
         first = replies[len(indexes) + 1]
+        paused = replies[len(indexes) + 2 :][: len(Reason)]
+        counters, *tally = replies[len(indexes) + 2 + len(Reason) :]
         created = await store.redis.hget(keys.key("task", first[0].decode()), "created") if first else None
     sizes = dict(zip(indexes, replies, strict=False))
     return {
         "indexes": sizes,
         "leases_overdue": replies[len(indexes)],
-        "last_hour": _hour(replies[len(indexes) + 2 :]),
+        "paused": dict(zip((reason.value for reason in Reason), paused, strict=True)),
+        "counters": {name.decode(): int(count) for name, count in counters.items()},
+        "last_hour": _hour(tally),
         "oldest_ready_s": max(0.0, (now - int(created)) / 1000) if created else 0.0,
     }
 

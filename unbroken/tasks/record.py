@@ -113,6 +113,12 @@ class Task:
         value = json.loads(raw)
         return value if isinstance(value, dict) else None
 
+    def _callback(self) -> dict[str, Any] | None:
+        """What came of the callback that was asked for: `said` is "delivered", or what went wrong the last time."""
+        if not self.text("callback"):
+            return None
+        return {"tries": self.num("callback_tries"), "said": self.text("callback_state") or None}
+
     def view(self) -> dict[str, Any]:
         """The public task object."""
         at = f"/api/tasks/{self.id}"
@@ -148,6 +154,7 @@ class Task:
             "updated_at": iso(self.num("updated") or None),
             "finished_at": iso(self.num("finished") or None),
             "cached": self.text("cached") == "1",
+            "callback": self._callback(),
             "links": {
                 "self": at,
                 "stream": f"{at}/stream",

@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import inspect
+import os
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -52,7 +54,9 @@ BUILT_IN: Mapping[str, Spec] = {
 
 
 def user_kinds(settings: Settings) -> list[type[Kind]]:
-    """Users' kinds. Raises BadKind."""
+    """Users' kinds; modules may also lie in the current folder. Raises BadKind."""
+    if settings.kinds and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # last, so that what lies there shadows nothing
     found: list[type[Kind]] = []
     for point in importlib.metadata.entry_points(group=GROUP):
         loaded = _guarded(point.load, f"entry point {point.name} ({point.value})")

@@ -430,6 +430,10 @@ class Store:
         delay = "" if again_s is None else int(again_s * 1000)
         await self.calls.call("hook_end", keys.key("hooks"), member, delay, outcome)
 
+    async def admit(self, what: str, *, per_minute: int) -> float:
+        """Count one more of `what`, at most so many in any minute. Returns 0, or the seconds to wait."""
+        return int(await self.calls.call("admit", keys.key("times", what), per_minute)) / 1000
+
     async def take(self, bucket: str, *, per_minute: int, amount: int = 1) -> float:
         """Take from a token bucket. Returns 0, or the seconds to wait before trying again."""
         wait = await self.calls.call("take", keys.key("bucket", bucket), per_minute, per_minute, amount)

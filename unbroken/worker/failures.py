@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from unbroken.tasks.errors import Permanent, TaskError, Transient
 from unbroken.worker.pacing import fingerprint
 
-DETAIL_MAX = 4_000  # characters of the operators' detail; the end of a traceback says most
+DETAIL_MAX = 4_000  # characters of the operators' detail
 MESSAGE_MAX = 500
 
 
@@ -30,17 +30,18 @@ def understood(error: BaseException, kind: str) -> Failure:
     it may hold anything; the owner sees its type."""
     if isinstance(error, TaskError):
         code, message, told = error.code, error.message, error.message
-        detail = error.detail or ""
+        detail = f"{error.detail}\n" if error.detail else ""
         retry_after = error.retry_after_s if isinstance(error, Transient) else None
         retryable = not isinstance(error, Permanent) and error.retryable
     else:
         code, told, retry_after, retryable = "unexpected", str(error), None, True
         message = f"The task stopped with an unexpected {type(error).__name__}."
-        detail = "".join(traceback.format_exception(error))
+        detail = ""
+    detail += "".join(traceback.format_exception(error))
     message = _fit(message, MESSAGE_MAX)
     body = json.dumps({"code": code, "message": message, "retryable": retryable}, ensure_ascii=True).encode()
     group = fingerprint(kind, code, f"{type(error).__name__}: {told}")
-    return Failure(code, retryable, body, _fit(detail, DETAIL_MAX, end=True), group, retry_after)
+    return Failure(code, retryable, body, _trimmed(detail, DETAIL_MAX), group, retry_after)
 
 
 def item_error(error: BaseException) -> dict[str, object]:
@@ -49,9 +50,16 @@ def item_error(error: BaseException) -> dict[str, object]:
     return body
 
 
-def _fit(text: str, limit: int, *, end: bool = False) -> str:
+def _fit(text: str, limit: int) -> str:
     # Redis takes UTF-8 only, and a message may carry half a character
+    text = text.encode("utf-8", "replace").decode()
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _trimmed(text: str, limit: int) -> str:
+    """What the other side said stands at the beginning, where it happened at the end: the middle can go."""
     text = text.encode("utf-8", "replace").decode()
     if len(text) <= limit:
         return text
-    return "…" + text[1 - limit :] if end else text[: limit - 1] + "…"
+    head, mark = limit // 4, "\n…\n"
+    return text[:head] + mark + text[head + len(mark) - limit :]

@@ -63,7 +63,8 @@ class Saver:
         self._loop = asyncio.get_running_loop()
         self.pace = CheckpointPace(s.checkpoint_tokens, s.checkpoint_s, self._loop.time())
         self._seq = 0
-        self._failed = 0
+        self._failed = 0  # in a row
+        self._unsaved = 0  # in all, under this lease
         self._small = True
         self._offer: _Offer | None = None
         self.give_up: Callable[[], bool] = lambda: False
@@ -128,6 +129,7 @@ class Saver:
             if isinstance(error, StoreUnavailable) and self.give_up():
                 raise
             self._failed += 1
+            self._unsaved += 1
             log.warning(
                 "%s: checkpoint not saved (%d in a row): %s", self._lease.task_id, self._failed, error or type(error)
             )
@@ -146,7 +148,7 @@ class Saver:
 
     async def _warn(self, message: str) -> None:
         try:
-            await self._holder.warn(self._lease, message)
+            await self._holder.warn(self._lease, message, unsaved=self._unsaved)
         except StoreUnavailable:
             return
 

@@ -13,7 +13,7 @@ from unbroken.server.body import idempotency_key, read_object
 from unbroken.server.context import services
 from unbroken.server.problems import invalid
 from unbroken.server.routes.tasks import LIST_MAX, whole
-from unbroken.tasks.errors import NotFound, Refused
+from unbroken.tasks.dead import replay_many
 from unbroken.tasks.inputs import Strict
 
 NO_STORE = {"Cache-Control": "no-store"}
@@ -57,14 +57,5 @@ async def replay(request: Request) -> Response:
     ids = asked.task_ids
     if ids is None:
         ids = await shared.store.dead_ids(who.owner, asked.group, limit=REPLAY_MAX)
-    done: list[str] = []
-    refused: dict[str, str] = {}
-    for task_id in dict.fromkeys(ids):
-        try:
-            await shared.store.replay(task_id, who.owner, actor=who.actor)
-            done.append(task_id)
-        except Refused as error:
-            refused[task_id] = error.why
-        except NotFound:
-            refused[task_id] = "There is no such task."
+    done, refused = await replay_many(shared.store, ids, who.owner, actor=who.actor)
     return JSONResponse({"replayed": len(done), "task_ids": done, "refused": refused}, headers=NO_STORE)

@@ -14,7 +14,9 @@ from unbroken.server.body import idempotency_key, read_object
 from unbroken.server.callbacks import Forbidden, check_url
 from unbroken.server.context import Services, services
 from unbroken.server.problems import Problem, field_error, invalid, retry_after
+from unbroken.tasks.errors import NotFound
 from unbroken.tasks.inputs import Submit
+from unbroken.tasks.keys import is_task_id
 from unbroken.tasks.record import Task
 from unbroken.tasks.state import State
 from unbroken.tasks.store import NewTask
@@ -151,6 +153,19 @@ def matches(given: str | None, etag: str) -> bool:
 async def delete(request: Request) -> Response:
     """DELETE /api/tasks/{task_id}"""
     shared, who = services(request), await caller(request)
-    where = await shared.store.purge(request.path_params["task_id"], who.owner, actor=who.actor)
+    task_id = request.path_params["task_id"]
+    try:
+        where = await shared.store.purge(task_id, who.owner, actor=who.actor)
+    except NotFound:  # the record may be gone already, its archived result goes too
+        if not await _forget_archived(shared, who.owner, task_id):
+            raise
+        return Response(status_code=204)
     await shared.forget_objects(where)
+    await _forget_archived(shared, who.owner, task_id)
     return Response(status_code=204)
+
+
+async def _forget_archived(shared: Services, owner: str, task_id: str) -> bool:
+    if not shared.settings.archive or not is_task_id(task_id):
+        return False
+    return await shared.objects.forget_archived(owner, task_id)

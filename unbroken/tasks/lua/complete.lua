@@ -27,7 +27,7 @@ emit(t, 'done', '{"state":"completed","length":' .. ARGV[15] .. ',"sha256":"' ..
   .. '","result":"/api/tasks/' .. t.id .. '/result"}')
 save(t, 'state', 'completed', 'reason', '', 'lease', '', 'worker', '', 'left', ARGV[4], 'wish', '', 'recovery_id', '',
   'bytes', t.bytes, 'length', t.length, 'sha256', ARGV[8], 'progress', 1, 'done', ARGV[10], 'total', ARGV[11],
-  'finished', int(NOW), 'error', '', 'detail', '', 'retry_at', '', 'expires', int(NOW + tonumber(ARGV[12])))
+  'finished', int(NOW), 'error', '', 'retry_at', '', 'expires', int(NOW + tonumber(ARGV[12])))
 redis.call('ZADD', P .. 'done', int(NOW + tonumber(ARGV[12])), t.id)
 redis.call('PEXPIRE', key('ckpt', t.id), ARGV[14])
 hour(t, 'completed')

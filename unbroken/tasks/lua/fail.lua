@@ -18,7 +18,7 @@ if not fits(t, at) then
 end
 apply(t, at, ARGV[6], ARGV[7], 15)
 local errors = tonumber(t.errors) + 1
-redis.call('HSET', KEYS[1], 'errors', int(errors), 'error', ARGV[10], 'detail', ARGV[11], 'left', ARGV[4],
+redis.call('HSET', KEYS[1], 'errors', int(errors), 'error', ARGV[10], 'last_error', ARGV[10], 'detail', ARGV[11], 'left', ARGV[4],
   'bytes', t.bytes, 'length', t.length)
 if ARGV[8] == '1' and errors < tonumber(t.max_attempts) then
   if t.wish == 'pause' then

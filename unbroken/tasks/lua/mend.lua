@@ -48,6 +48,9 @@ end
 in_zset(P .. 'leases', t.lease_until or int(NOW), t.state == 'processing', 'leases')
 in_zset(key('leases', t.owner), int(NOW), t.state == 'processing', 'leases of its owner')
 in_zset(P .. 'paused', t.updated, t.state == 'paused', 'paused')
+for _, reason in ipairs({'worker_lost', 'timeout', 'requested', 'checkpoint_failed'}) do
+  in_zset(key('paused', reason), t.updated, t.state == 'paused' and t.reason == reason, 'paused by reason')
+end
 in_zset(P .. 'dead', t.expires and t.expires ~= '' and t.expires or int(NOW), t.state == 'failed', 'dead')
 local done = t.state == 'completed' or t.state == 'cancelled'
 in_zset(P .. 'done', t.expires and t.expires ~= '' and t.expires or int(NOW), done, 'done')

@@ -15,5 +15,6 @@ if t.idem ~= '' then
 end
 local past = int(tonumber(t.past_errors or 0) + tonumber(t.errors)) -- how often a backend has failed is no budget
 requeue(t, 'replay', ARGV[4], NOW, 'errors', 0, 'past_errors', past, 'crashes', 0, 'generation', generation,
-  'error', '', 'detail', '', 'group', '', 'finished', '', 'expires', '', 'callback_tries', 0)
+  'error', '', 'group', '', 'finished', '', 'expires', '', 'callback_tries', 0,
+  'callback_state', '', 'warning', '')
 return {'OK', generation}

@@ -7,6 +7,7 @@
 -- leases             zset  id -> lease end ms: the only truth about who is running
 -- leases:<owner>     zset  the same for one owner: limits are counted from leases, never apart
 -- paused, dead, done zset  id -> ms
+-- paused:<reason>    zset  the same for one reason, to be counted
 
 local function to_ready(t)
   redis.call('ZADD', P .. 'ready', t.score, t.id)
@@ -60,6 +61,7 @@ local function leave(t)
     leave_leases(t.id, t.owner)
   elseif t.state == 'paused' then
     redis.call('ZREM', P .. 'paused', t.id)
+    redis.call('ZREM', key('paused', t.reason), t.id)
   elseif t.state == 'failed' then
     leave_dead(t)
   elseif t.state == 'completed' or t.state == 'cancelled' then
@@ -74,6 +76,7 @@ local function park(t, op, actor, reason)
   leave(t)
   move(t, 'paused', op, actor, reason)
   redis.call('ZADD', P .. 'paused', int(NOW), t.id)
+  redis.call('ZADD', key('paused', reason), int(NOW), t.id)
   status(t)
   save(t, 'state', t.state, 'reason', t.reason, 'lease', '', 'worker', '', 'wish', '', 'recovery_id', '', 'retry_at', '')
   publish(t)
