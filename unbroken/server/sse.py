@@ -106,7 +106,7 @@ class Folder:
             self.out.append(frame(p.last, CHUNK, events.chunk(p.offset, p.text(), p.progress)))
 
     def _chunk(self, event_id: str, data: bytes) -> None:
-        read = _read_chunk(data)
+        read = read_chunk(data)
         if read is None:
             return
         offset, text, progress = read
@@ -136,7 +136,8 @@ def _open_pair(text: str) -> bool:
     return "\ud800" <= text[-1:] <= "\udbff"
 
 
-def _read_chunk(data: bytes) -> tuple[int, str, float] | None:
+def read_chunk(data: bytes) -> tuple[int, str, float] | None:
+    """Offset, text and progress of a chunk's data; None for what is not such data."""
     try:
         value: Any = json.loads(data)
         offset, text, progress = value["offset"], value["text"], value.get("progress", 0)

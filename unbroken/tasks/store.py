@@ -90,7 +90,8 @@ class Snapshot:
     """A task's whole visible state at one moment, for a late viewer. Sizes of `text` in bytes (UTF-8).
 
     marks: (event id, bytes, characters) where the text may be cut. last: id, name and data of the newest event.
-    checkpoint: (event id, characters, bytes, progress, saved ms) or None. items: how many results a batch has."""
+    checkpoint: (event id, characters, bytes, progress, saved ms) or None. items: how many results a batch has.
+    rewound: number of the last event that took text back."""
 
     state: State
     first: EventId
@@ -106,6 +107,7 @@ class Snapshot:
     retry_at: int
     updated: int
     items: int
+    rewound: int = 0
 
 
 def open_store(settings: Settings, *, name: str = "unbroken", clock: str | None = None) -> Store:
@@ -366,6 +368,7 @@ class Store:
             retry,
             updated,
             items,
+            rewound,
         ) = reply
         cut = [(e.decode(), int(b), int(c)) for e, b, c in (mark.split(b" ") for mark in marks)]
         fields = pairs(last[0][1])
@@ -387,6 +390,7 @@ class Store:
             int(retry or 0),
             int(updated or 0),
             int(items),
+            int(rewound),
         )
 
     async def newest(self, ids: Sequence[str]) -> list[EventId | None]:

@@ -32,6 +32,8 @@ local function apply(t, at, text, length, first)
   local marks = key('marks', t.id)
   if at < bytes then
     redis.call('SET', where, at > 0 and redis.call('GETRANGE', where, 0, at - 1) or '')
+    -- whoever stands behind this event has seen nothing that is taken back here (replays are cut by that)
+    redis.call('HSET', key('task', t.id), 'rewound', int(tonumber(t.n) + tonumber(ARGV[first])))
     while true do
       local last = redis.call('LINDEX', marks, -1)
       if not last or tonumber(string.match(last, ' (%d+) ')) <= at then
