@@ -145,7 +145,7 @@ async def test_a_full_database_refuses_and_goes_on_when_there_is_room() -> None:
     try:
         await asyncio.to_thread(valkey.start)
         async with QuickStack(valkey=valkey) as stack, direct(stack) as desk:
-            ids = [(await stack.api.submit(scripted(seed=n, tokens=900, rate=60)))["task_id"] for n in range(3)]
+            ids = [(await stack.api.submit(scripted(seed=n, tokens=600, rate=60)))["task_id"] for n in range(3)]
             for task_id in ids:
                 await stack.api.until_length(task_id, 100)
             await desk.redis.config_set("maxmemory", "1mb")
@@ -165,10 +165,11 @@ async def test_a_full_database_refuses_and_goes_on_when_there_is_room() -> None:
             assert (await stack.api.http.get("/healthz")).status_code == 200
             await sound(desk, ids)
             await desk.redis.config_set("maxmemory", "0")
-            for n, task_id in enumerate(ids):
+            for task_id in ids:
                 assert (await stack.api.post(task_id, "recover")).status_code == 202
+            for n, task_id in enumerate(ids):
                 await stack.api.until_state(task_id, "completed", within=60)
-                await read_to_end(stack, task_id, story(seed=n, tokens=900))
+                await read_to_end(stack, task_id, story(seed=n, tokens=600))
             await sound(desk, ids)
     finally:
         valkey.close()
