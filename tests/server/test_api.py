@@ -320,8 +320,12 @@ async def test_pause_waits_for_the_worker(client: httpx.AsyncClient, desk: Desk)
     answer = await asked
     assert (answer.status_code, answer.json()["state"]) == (200, "paused")
     await client.post(f"{url}/recover")
-    await desk.claim()
-    silent = await client.post(f"{url}/pause")
+    held = await desk.claim()
+    asked = asyncio.create_task(client.post(f"{url}/pause"))
+    while not asked.done():  # it lives, and is deep in something that it does not leave
+        await desk.beat(held.lease)
+        await asyncio.wait({asked}, timeout=0.2)
+    silent = await asked
     assert (silent.status_code, silent.json()["state"]) == (202, "processing")
     await client.post(f"{url}/cancel")
     problem(await client.post(f"{url}/pause"), 409)

@@ -97,7 +97,7 @@ class Desk:
     async def dump(self, task_id: str) -> dict[str, Any]:
         """Every key of a task, to compare before and after."""
         found: dict[str, Any] = {}
-        for what in ("task", "in", "ev", "text", "marks", "items", "ckpt"):
+        for what in ("task", "in", "ev", "text", "marks", "items", "ckpt", "hist"):
             found[what] = await self.redis.dump(keys.key(what, task_id))
         for index in ("ready", "delayed", "leases", "paused", "dead", "done"):
             found[index] = await self.redis.zscore(keys.key(index), task_id)

@@ -146,6 +146,9 @@ PATHS: dict[str, dict[str, Spec]] = {
         )
     },
     f"{TASK}/checkpoint": {"get": op("checkpoint", "What is saved; never the data.", {200: "Checkpoint"}, (404,))},
+    f"{TASK}/history": {
+        "get": op("history", "Its changes of state so far, as the stream told them.", {200: "History"}, (404,))
+    },
     f"{TASK}/recover": {
         "post": op(
             "recover",

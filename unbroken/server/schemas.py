@@ -68,6 +68,7 @@ def _answers() -> dict[str, Schema]:
         ),
         "Task": _task(),
         "TaskPage": obj({"items": many(ref("Task")), "next_cursor": maybe(STRING)}),
+        "History": obj({"items": many(obj({"id": STRING, "event": ref("EventName"), "data": {"type": "object"}}))}),
         "Recovery": obj(
             {"recovery_id": STRING, "from_checkpoint": maybe(ref("Checkpoint"))}
             | {"task_id": STRING, "state": ref("State")}

@@ -37,6 +37,7 @@ ROUTES = (
     Route(f"{TASK}/result", results.result, methods=["GET"]),
     Route(f"{TASK}/rendered", results.rendered, methods=["GET"]),
     Route(f"{TASK}/checkpoint", moves.checkpoint, methods=["GET"]),
+    Route(f"{TASK}/history", moves.history, methods=["GET"]),
     Route(f"{TASK}/recover", moves.recover, methods=["POST"]),
     Route(f"{TASK}/pause", moves.pause, methods=["POST"]),
     Route(f"{TASK}/cancel", moves.cancel, methods=["POST"]),

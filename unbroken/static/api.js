@@ -105,6 +105,11 @@ export async function deleteTask(id) {
   await send("DELETE", at(id));
 }
 
+/** The task's changes of state so far, as events. @param {string} id @returns {Promise<{id: string, event: string, data: any}[]>} */
+export async function getHistory(id) {
+  return (await (await send("GET", `${at(id)}/history`)).json()).items;
+}
+
 /** Safe HTML of a part of the text, made by the server. @param {string} id @param {number} from @param {number} to
  * @param {AbortSignal} [signal] */
 export async function getRendered(id, from, to, signal) {

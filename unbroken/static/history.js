@@ -24,6 +24,7 @@ function status(data) {
   }
   if (state === "recovering") {
     if (reason === "worker_lost") return ["lost", "Worker lost", "What it wrote is kept; another worker will go on."];
+    if (reason === "shutdown") return ["wait", "Handed over", "Its worker was shut down in order; nothing is lost."];
     if (data.retry_at) return ["wait", "Waits for another try", "Something went wrong that may pass."];
     return ["wait", "Going to continue", "From what was saved, as soon as a worker is free."];
   }

@@ -1,7 +1,7 @@
 // @ts-check
 /** One task: the text as it comes, how it is connected, and what happened to it. */
 
-import { getRendered, getResult, getTask, serverNow } from "./api.js";
+import { getHistory, getRendered, getResult, getTask, serverNow } from "./api.js";
 import { Connection } from "./connection.js";
 import { announce, fill, h, icon, toast } from "./dom.js";
 import { resume, watch } from "./feed.js";
@@ -94,6 +94,17 @@ export class TaskPage {
     document.addEventListener("scroll", scrolled, { capture: true, passive: true });
     this.#ends.push(stop, () => clearInterval(timer), () => document.removeEventListener("scroll", scrolled, { capture: true }));
     head.focus();
+    void this.#recallHistory();
+  }
+
+  /** What happened before this viewer came: a replay leaves out what is superseded. */
+  async #recallHistory() {
+    const items = await getHistory(this.#id).catch(() => []); // then the story begins with this viewer
+    for (const { id, event, data } of items) {
+      const entry = entryOf({ id, type: event, data }, serverNow());
+      if (entry) this.#story = tell(this.#story, entry);
+    }
+    this.#soon();
   }
 
   /** @param {TaskView} view @param {import("./stream.js").TaskEvent[]} events @param {boolean} replaying */

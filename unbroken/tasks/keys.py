@@ -6,6 +6,7 @@ in:<id>                      string  input (msgpack); with the task
 ev:<id>                      stream  the log, ids <epoch>-<n>; fields e name, d data, x aux; with the task
 text:<id>                    string  all text so far; with the task
 marks:<id>                   list    where a replay may be cut: "event-id bytes characters" every 8 KiB; with the task
+hist:<id>                    list    changes of state: "event-id name data", the newest 500; with the task
 items:<id>                   hash    batch: index -> JSON of the item event; with the task
 ckpt:<id>                    hash    a.* newest, b.* previous checkpoint; with the task, 24 h after completion
 ready delayed leases paused dead done broken          zset  indexes (lua/lib/queue.lua)

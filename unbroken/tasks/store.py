@@ -341,6 +341,13 @@ class Store:
             if fields and fields.get(b"e") in _NAMES and b"d" in fields
         ]
 
+    async def history(self, task_id: str) -> list[tuple[str, str, bytes]]:
+        """The task's changes of state, oldest first: (id, name, data) of its status events and of its end."""
+        with translated():
+            rows = await self.redis.lrange(keys.key("hist", task_id), 0, -1)
+        parts = (row.split(b" ", 2) for row in rows)
+        return [(event_id.decode(), name.decode(), data) for event_id, name, data in parts]
+
     async def has_event(self, task_id: str, event_id: str) -> bool:
         """Does the log know this id?"""
         with translated():

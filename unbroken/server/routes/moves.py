@@ -1,8 +1,9 @@
-"""What moves a task: recover, pause, cancel; and what is saved of it."""
+"""What moves a task: recover, pause, cancel; what is saved of it, and what has moved it so far."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 import time
 
@@ -68,3 +69,12 @@ async def checkpoint(request: Request) -> Response:
     if task.checkpoint is None:
         raise Problem(404, "Nothing is saved of this task (yet, or any more).", state=task.state.value)
     return JSONResponse(task.checkpoint.view(), headers=NO_STORE)
+
+
+async def history(request: Request) -> Response:
+    """GET /api/tasks/{task_id}/history"""
+    shared, who = services(request), await caller(request)
+    task = await shared.store.get(request.path_params["task_id"], who.owner)
+    told = await shared.store.history(task.id)
+    items = [{"id": event_id, "event": name, "data": json.loads(data)} for event_id, name, data in told]
+    return JSONResponse({"items": items}, 200, NO_STORE)

@@ -64,6 +64,9 @@ local function save(t, ...)
   redis.call('HSET', key('task', t.id), 'n', int(t.n), 'updated', int(NOW), ...)
 end
 
+-- Changes of state, kept apart from the log so that a task's story is read without its text.
+local HISTORY = {status = true, done = true, failed = true, cancelled = true}
+
 -- Append one event: to the log (the truth) and to what publish() will push (the fast path). `aux` stays in the log.
 local function emit(t, name, data, aux)
   t.n = tonumber(t.n) + 1
@@ -72,6 +75,12 @@ local function emit(t, name, data, aux)
     redis.call('XADD', key('ev', t.id), id, 'e', name, 'd', data, 'x', aux)
   else
     redis.call('XADD', key('ev', t.id), id, 'e', name, 'd', data)
+  end
+  if HISTORY[name] then
+    local history = key('hist', t.id)
+    if redis.call('RPUSH', history, id .. ' ' .. name .. ' ' .. data) > 500 then
+      redis.call('LPOP', history)
+    end
   end
   t.frames[#t.frames + 1] = 'id: ' .. id .. '\nevent: ' .. name .. '\ndata: ' .. data .. '\n\n'
 end
@@ -88,10 +97,12 @@ local function tell(message)
   redis.call('PUBLISH', P .. 'workers', message)
 end
 
-local function status(t, retry_at)
+-- `why` tells viewers what led here, where the state alone does not (a task continues: its worker was lost, or ...).
+local function status(t, retry_at, why)
   local data = '{"state":"' .. t.state .. '","attempt":' .. t.attempts
-  if t.reason ~= '' then
-    data = data .. ',"reason":"' .. t.reason .. '"'
+  local reason = why or t.reason
+  if reason ~= '' then
+    data = data .. ',"reason":"' .. reason .. '"'
   end
   if retry_at then
     data = data .. ',"retry_at":"' .. iso(retry_at) .. '"'

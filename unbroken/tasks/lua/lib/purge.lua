@@ -14,7 +14,7 @@ end
 local function shed(t)
   local found = objects(t)
   redis.call('UNLINK', key('in', t.id), key('ev', t.id), key('text', t.id), key('marks', t.id), key('items', t.id),
-    key('ckpt', t.id))
+    key('ckpt', t.id), key('hist', t.id))
   return found
 end
 

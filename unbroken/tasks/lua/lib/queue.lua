@@ -82,12 +82,14 @@ local function park(t, op, actor, reason)
   publish(t)
 end
 
+local WHY = {lost = 'worker_lost', release = 'shutdown', fail = 'error'}
+
 -- processing -> recovering: it continues as soon as a worker is free, or at `due`.
 local function requeue(t, op, actor, due, ...)
   leave(t)
   move(t, 'recovering', op, actor, '')
   local retry_at = due > NOW and due or nil
-  status(t, retry_at)
+  status(t, retry_at, WHY[op])
   save(t, 'state', t.state, 'reason', '', 'lease', '', 'worker', '', 'wish', '',
     'retry_at', retry_at and int(retry_at) or '', ...)
   enqueue(t, due)
