@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tests.bench.ends import Raw, Seen, Swarm
@@ -18,6 +19,7 @@ class Plan:
     """How much of everything."""
 
     events: int = 50_000
+    logs: Sequence[int] = (10_000, 50_000)
     late: int = 100
     back: int = 2_000
     seconds: float = 1.0
@@ -25,7 +27,7 @@ class Plan:
 
 
 QUICK = Plan(tries=1)
-TINY = Plan(events=1_500, late=5, back=20, seconds=0.1, tries=1)
+TINY = Plan(events=1_500, logs=(1_500,), late=5, back=20, seconds=0.1, tries=1)
 
 
 async def late(plan: Plan) -> dict[int, Seen]:
@@ -69,15 +71,31 @@ async def _raw(events: int, viewers: int) -> float:
 async def storm(plan: Plan) -> Seen:
     """A restart's aftermath: everybody comes back within a second, each with a cursor of its own."""
     table = Table(
-        f"{plan.back:,} viewers come back within {plan.seconds:g} s at random cursors of {plan.events:,} events",
-        ("all caught up after s", "each: p50 ms", "p99 ms", "lost or doubled", "memory each KB", "peak each KB"),
+        f"{plan.back:,} viewers come back within {plan.seconds:g} s, each at a random cursor",
+        (
+            "events of the task",
+            "MB sent",
+            "all caught up after s",
+            "each: p50 ms",
+            "p99 ms",
+            "lost or doubled",
+            "memory each KB",
+            "peak each KB",
+        ),
         "Memory of the server: afterwards, and at the highest while they came.",
     )
+    for events in plan.logs:
+        seen = await _storm(plan, events, table)
+    table.show()
+    return seen
+
+
+async def _storm(plan: Plan, events: int, table: Table) -> Seen:
     chance = random.Random(7)
     async with rig() as ours:
         pen = (await ours.publisher.start(1))[0]
-        await ours.publisher.past(pen, plan.events, size=SIZE)
-        rows = [pen.cursor(chance.randrange(1, plan.events), SIZE) for _ in range(plan.back)]
+        await ours.publisher.past(pen, events, size=SIZE)
+        rows = [pen.cursor(chance.randrange(1, events), SIZE) for _ in range(plan.back)]
         async with Swarm(ours.port, [pen.path]) as swarm:
             await swarm.open(5)
             await swarm.quiet()
@@ -91,8 +109,8 @@ async def storm(plan: Plan) -> Seen:
             kb = [meter.grown / plan.back / 1024, (peak(ours.server) - before) / plan.back / 1024]
             wrong = seen["doubled"] + seen["holes"] + seen["rewinds"]
             p50, p99 = seen["complete"]["p50"], seen["complete"]["p99"]
-            table.add(f"{seen['done_us'] / 1e6:.2f}", ms(p50), ms(p99), str(wrong), f"{kb[0]:.1f}", f"{kb[1]:.1f}")
-    table.show()
+            cells = big(events), big(seen["bytes"] / 1e6), f"{seen['done_us'] / 1e6:.2f}", ms(p50), ms(p99), str(wrong)
+            table.add(*cells, f"{kb[0]:.1f}", f"{kb[1]:.1f}")
     return seen
 
 

@@ -13,8 +13,8 @@ from typing import Any
 from unbroken.server import sse
 from unbroken.tasks import events
 from unbroken.tasks.events import CHECKPOINT, CHUNK, STATUS, EventId, iso, parse_id
+from unbroken.tasks.log import Snapshot
 from unbroken.tasks.state import TERMINAL, State
-from unbroken.tasks.store import Snapshot
 
 ROOM = sse.MAX_FRAME - 256  # of a frame, for escaped text
 
@@ -147,7 +147,7 @@ class Story:
             if cut is not None and cut.since <= cursor:
                 if not cut.start <= offset <= cut.stop:
                     return None
-                rest = Cut(offset, cut.stop, cursor, cut.at, escape(self.text[offset : cut.stop]))
+                rest = Cut(offset, cut.stop, cursor, cut.at, self._escaped(cut, offset))
                 if rest.escaped or cut.at == self.snapshot.newest:
                     out.append(rest.frame(self.progress))
             elif cut is None and len(part.frames) > 1:
@@ -155,6 +155,14 @@ class Story:
             else:
                 out.extend(part.frames)
         return out
+
+    def _escaped(self, cut: Cut, offset: int) -> str:
+        """What `cut` holds from `offset` on; escaping is most of a viewer's cost here, so as little as possible."""
+        if len(cut.escaped) == cut.stop - cut.start:  # nothing in it was escaped
+            return cut.escaped[offset - cut.start :]
+        if offset - cut.start < cut.stop - offset:
+            return cut.escaped[len(escape(self.text[cut.start : offset])) :]
+        return escape(self.text[offset : cut.stop])
 
 
 Between = Callable[[Cut], Awaitable[Sequence[bytes]]]
