@@ -47,6 +47,8 @@ class Log:
                 epoch = now
                 self.at_claim[attempt] = len(self.text)
             elif name == "chunk":
+                if data["offset"] != len(self.text):
+                    self.wrong.append(f"{event_id} begins at {data['offset']}, the text has {len(self.text)}")
                 self.text = self.text[: data["offset"]] + data["text"]
             elif name == "item":
                 doubled[data["index"]] += 1

@@ -35,8 +35,22 @@ async def sound(desk: Desk, ids: Iterable[str]) -> None:
     """Logs, texts, records and indexes agree, and each change of state has one audit entry."""
     assert (await recount(desk.store)).differences == []
     for task_id in ids:
+        await straight(desk, task_id)
         assert await check_log(desk.store, task_id) == []
         assert await audit_chain(desk, task_id) == []
+
+
+async def straight(desk: Desk, task_id: str) -> None:
+    """Each piece of text begins where the one before ended: nothing was written twice, nobody was ever taken back.
+    Only a kind whose state is the truth may do that."""
+    if (await desk.store.get(task_id, None)).kind == "counting":
+        return
+    length = 0
+    for event_id, name, data in await desk.log(task_id):
+        if name == "chunk":
+            chunk = json.loads(data)
+            assert chunk["offset"] == length, f"{event_id} begins at {chunk['offset']}, the text has {length}"
+            length += len(chunk["text"])
 
 
 async def audit_chain(desk: Desk, task_id: str) -> list[str]:

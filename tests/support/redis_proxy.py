@@ -232,9 +232,9 @@ class RedisProxy(Proxy):
         """It reaches Redis so much later."""
         return self._rule(Rule(lambda c: c.script == script, nth=nth, times=times, late_s=seconds))
 
-    def stop_at(self, script: str, *, nth: int = 1) -> Rule:
+    def stop_at(self, script: str, *, nth: int = 1, times: int = 1) -> Rule:
         """It does not reach Redis until the rule's `gate` is set."""
-        return self._rule(Rule(lambda c: c.script == script, nth=nth, gate=asyncio.Event()))
+        return self._rule(Rule(lambda c: c.script == script, nth=nth, times=times, gate=asyncio.Event()))
 
     def strike(self, what: Callable[[], object], *, nth: int, after: bool, script: str | None = None) -> Rule:
         """Call `what` (kill somebody) before the nth script reaches Redis, or after it was executed; the connection is
