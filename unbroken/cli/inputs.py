@@ -10,16 +10,35 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import datetime
 from typing import Any
 
 from unbroken.tasks.errors import UnbrokenError
 
 _HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)[ \t]*#*[ \t]*$")
+_DURATION = re.compile(r"^(\d{1,9}(?:\.\d{1,6})?)([smhd]?)\Z", re.ASCII)
 _FENCE = re.compile(r"^[ ]{0,3}(```|~~~)")
 
 
 class BadInput(UnbrokenError):
     """What was typed makes no task; the message says what is missing."""
+
+
+def duration_s(raw: str) -> float:
+    """Seconds of 90, 90s, 10m, 1h or 7d. Raises BadInput."""
+    match = _DURATION.match(raw.strip())
+    if match is None:
+        raise BadInput(f"{raw!r} is no length of time; write 90s, 10m, 1h or 7d")
+    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}[match[2]]
+
+
+def moment(raw: str) -> str:
+    """An ISO time with its zone; without one it is meant in the zone of this machine. Raises BadInput."""
+    try:
+        given = datetime.fromisoformat(raw.strip())
+    except ValueError:
+        raise BadInput(f"{raw!r} is no time; write 2026-01-31T18:00:00Z") from None
+    return (given if given.tzinfo else given.astimezone()).isoformat()
 
 
 def build(kind: str, prompt: str | None, file: str | None, extra: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import typer
 
 from unbroken.cli import show
 from unbroken.cli.client import Client
-from unbroken.cli.inputs import BadInput, build
+from unbroken.cli.inputs import BadInput, build, duration_s, moment
 from unbroken.cli.tasking import Json, Url, Wait, follow
 
 Prompt = Annotated[str | None, typer.Argument(help="The prompt; for a batch, the instruction.")]
@@ -29,7 +29,17 @@ Seed = Annotated[int | None, typer.Option(help="Same seed, same text.")]
 System = Annotated[str | None, typer.Option(help="System message.")]
 Model = Annotated[str | None, typer.Option(help="Model name.")]
 Timeout = Annotated[float | None, typer.Option(help="Seconds of work at most.")]
-RunAt = Annotated[str | None, typer.Option(help="Not before, such as 2026-01-31T18:00:00Z.")]
+RunAt = Annotated[
+    str | None,
+    typer.Option(help="Not before, such as 2026-01-31T18:00:00Z; without a time zone it is this machine's."),
+]
+MaxAttempts = Annotated[int | None, typer.Option(help="Errors until it fails for good.")]
+MaxCrashes = Annotated[int | None, typer.Option(help="Lost workers without progress until it pauses.")]
+Cache = Annotated[
+    str | None,
+    typer.Option(help="Take a finished result of the same input that is not older, such as 90s, 10m, 1h or 7d."),
+]
+Callback = Annotated[str | None, typer.Option(help="Where to send a signed webhook when it is completed or failed.")]
 More = Annotated[str | None, typer.Option("--input", help="More input fields, as JSON.")]
 Key = Annotated[str | None, typer.Option("--idempotency-key", help="The same key makes the same task, once.")]
 
@@ -55,6 +65,10 @@ def submit(
     model: Model = None,
     timeout: Timeout = None,
     run_at: RunAt = None,
+    max_attempts: MaxAttempts = None,
+    max_crashes: MaxCrashes = None,
+    cache: Cache = None,
+    callback: Callback = None,
     more: More = None,
     key: Key = None,
     wait: Wait = False,
@@ -65,8 +79,10 @@ def submit(
     sampling: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed}
     sampling |= {"system": system, "model": model}
     options: dict[str, Any] = {"priority": priority, "topic": topic, "sender": sender}
-    options |= {"recovery": recovery, "timeout_s": timeout, "run_at": run_at}
+    options |= {"recovery": recovery, "timeout_s": timeout, "callback": callback}
+    options |= {"max_attempts": max_attempts, "max_crashes": max_crashes}
     try:
+        options |= {"run_at": run_at and moment(run_at), "cache_s": cache and duration_s(cache)}
         made = build(kind, prompt, _read(file), {**_json_object(more), **_given(sampling)})
     except BadInput as error:
         raise typer.BadParameter(str(error)) from None
@@ -78,7 +94,9 @@ def submit(
         show.as_json(task)
         return 0
     print(task["task_id"])
-    if sys.stdout.isatty():
+    if task.get("cached"):
+        show.tell("it was done before; this is the finished task")
+    elif sys.stdout.isatty():
         show.tell(f"watch it with: unbroken watch {task['task_id']}")
     return 0
 

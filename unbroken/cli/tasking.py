@@ -10,9 +10,11 @@ import typer
 
 from unbroken.cli import show
 from unbroken.cli.client import Client, quoted
+from unbroken.cli.serving import DataDir, RedisUrl
 from unbroken.cli.sink import harmless
 from unbroken.cli.views import view_for
 from unbroken.cli.watch import EXIT, Untrue, Watcher
+from unbroken.tasks.settings import load
 
 Url = Annotated[str | None, typer.Option(help="Address of the server (UNBROKEN_URL).")]
 Json = Annotated[bool, typer.Option("--json", help="JSON, for scripts.")]
@@ -54,6 +56,8 @@ def follow(client: Client, task_id: str, kind: str, *, wait: bool, as_json: bool
         show.tell(f"paused ({fold.reason}); continue it with: unbroken recover {task_id}")
     elif state == "cancelled":
         show.tell("cancelled")
+    elif bad := sum(not item.get("ok") for item in fold.items.values()):
+        show.tell(f"completed, but {bad} of {len(fold.items)} items failed ({task_id})")
     elif sys.stdout.isatty() and not as_json:
         cuts = f", {watcher.reconnects} reconnects" if watcher.reconnects else ""
         show.tell(f"completed: {fold.length} characters{cuts} ({task_id})")
@@ -101,8 +105,22 @@ def list_tasks(
     show.table(columns, rows)
 
 
-def show_task(task_id: TaskId, as_json: Json = False, url: Url = None) -> None:
+def show_task(
+    task_id: TaskId,
+    detail: Annotated[
+        bool, typer.Option("--detail", help="What only operators see, on the server's machine: the stack of an error.")
+    ] = False,
+    data_dir: DataDir = None,
+    redis_url: RedisUrl = None,
+    as_json: Json = False,
+    url: Url = None,
+) -> None:
     """Show everything about a task except its text."""
+    if detail:
+        from unbroken.cli import insight
+
+        insight.show_task(load(data_dir=data_dir, redis_url=redis_url), task_id, as_json=as_json)
+        return
     with Client(url) as client:
         task = client.task(task_id)
     if as_json:

@@ -9,7 +9,7 @@ import time
 
 from unbroken.server.context import Services
 from unbroken.tasks.audit import recount
-from unbroken.tasks.errors import StoreUnavailable
+from unbroken.tasks.errors import NotFound, StoreUnavailable
 from unbroken.tasks.orphans import collect
 from unbroken.tasks.result import encode_batch
 
@@ -71,7 +71,11 @@ class Reaper(Repeating):
 
     def __init__(self, services: Services) -> None:
         super().__init__(services)
-        self.every_s = services.settings.reap_ms / 1000
+        settings = services.settings
+        self.every_s = settings.reap_ms / 1000
+        if "reap_ms" not in settings.model_fields_set:
+            # One that looks less often than every half lease believes in an outage each time, and takes nothing back.
+            self.every_s = min(self.every_s, settings.lease_s / 8)
         self.lost = 0
         """Leases found lost by this process."""
 
@@ -94,11 +98,21 @@ class Sweeper(Repeating):
         """One bounded step."""
         swept, where, archive = await self.services.store.sweep(limit=STEP)
         await self.services.forget_objects(where)
-        for task_id in archive:
-            await self._archive(task_id)
+        done = [task_id for task_id in archive if await self._try_archive(task_id)]
         if swept:
             log.info("swept %d tasks", swept)
-        return swept >= STEP
+        return swept >= STEP or bool(done)  # what is archived now may go now
+
+    async def _try_archive(self, task_id: str) -> bool:
+        """One that cannot be archived stays as it is, comes back in a minute, and does not hold up the others."""
+        try:
+            await self._archive(task_id)
+        except (NotFound, StoreUnavailable):  # deleted meanwhile, or an outage, which is told elsewhere
+            return False
+        except Exception:
+            log.exception("the result of %s could not be archived; it is kept", task_id)
+            return False
+        return True
 
     async def _archive(self, task_id: str) -> None:
         store = self.services.store

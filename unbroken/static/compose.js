@@ -55,6 +55,9 @@ export class Compose {
       labelled("temperature", "Temperature", h("input", { name: "temperature", type: "number", min: "0", max: "2", step: "0.1", placeholder: "the model's own" })),
       labelled("priority", "Priority", choice("priority", [["normal", "Normal"], ["high", "High"], ["low", "Low"]])),
       labelled("recovery", "When a worker is lost", choice("recovery", [["auto", "Go on by itself"], ["manual", "Pause, and wait for Recover"]])),
+      labelled("run_at", "Not before", h("input", { name: "run_at", type: "datetime-local", step: "60" })),
+      labelled("max_attempts", "Errors until it fails for good", h("input", { name: "max_attempts", type: "number", min: "1", max: "100", inputmode: "numeric", placeholder: "3" })),
+      labelled("cache_s", "If the same was done before", choice("cache_s", [["", "Do it again"], ["3600", "Take it, when less than an hour old"], ["86400", "Take it, when less than a day old"]])),
       labelled("topic", "Topic", h("input", { name: "topic", maxlength: "100", dir: "auto", autocomplete: "off" })),
       labelled("sender", "Sender", h("input", { name: "sender", maxlength: "100", dir: "auto", autocomplete: "off" }))));
   }
@@ -118,6 +121,8 @@ export class Compose {
     /** @type {any} */
     const body = { kind: this.#kind, input, priority: text("priority"), recovery: text("recovery") };
     for (const name of ["topic", "sender"]) if (text(name) !== "") body[name] = text(name);
+    for (const name of ["max_attempts", "cache_s"]) if (text(name) !== "") body[name] = Number(text(name));
+    if (text("run_at") !== "") body.run_at = new Date(text("run_at")).toISOString(); // the field speaks local time
     if (this.#kind === "text") input.prompt = text("prompt");
     if (this.#kind === "batch") Object.assign(input, { instruction: text("instruction"), items: linesOf(text("items")) });
     if (this.#kind !== "chain") return { body, title: firstWords(input.prompt ?? input.instruction) };

@@ -88,7 +88,7 @@ export class TaskHead {
   #offer(task, view) {
     const { state, reason } = view;
     const error = view.error ?? task.error;
-    const looks = JSON.stringify([state, reason, state === "failed" && error, view.retryAt, task.stale, this.#busy]);
+    const looks = JSON.stringify([state, reason, state === "failed" && error, view.retryAt, task.stale, task.warning, this.#busy]);
     if (looks === this.#drawn) return;
     this.#drawn = looks;
     const running = ["pending", "processing", "recovering"].includes(state);
@@ -118,9 +118,12 @@ export class TaskHead {
       const when = retryAt ? `Next try at ${new Date(retryAt).toLocaleTimeString()}.` : "It goes on as soon as a worker is free.";
       return [h("div", {}, h("strong", {}, "Recovering from what was saved. "), when)];
     }
-    if (state === "processing" && this.#task.stale) {
+    const task = this.#task;
+    if (state === "processing" && task.stale) {
       return [h("div", {}, h("strong", {}, "The worker has not been heard of for a while. "), "If it is lost, the task is taken over.")];
     }
+    // A batch in which items failed is completed, and says so; a checkpoint that could not be saved, too.
+    if (task.warning && (state === "completed" || state === "processing")) return [h("div", { dir: "auto" }, icon("warn"), h("span", {}, task.warning))];
     return [];
   }
 

@@ -137,7 +137,8 @@ class Consumer:
 
     async def _rest(self, due: float | None) -> None:
         """Until a hint, a free slot, the next poll, or the time (`due` seconds) at which a task becomes ready."""
-        wait = self.settings.poll_s * between(0.8, 1.2)
+        # A claim also reaps, and a reaper that looks less often than every half lease believes in an outage each time.
+        wait = min(self.settings.poll_s, self.settings.lease_s / 4) * between(0.8, 1.2)
         if due is not None and 0 <= due < wait:
             wait = due + 0.001
         try:

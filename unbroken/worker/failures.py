@@ -30,14 +30,15 @@ def understood(error: BaseException, kind: str) -> Failure:
     it may hold anything; the owner sees its type."""
     if isinstance(error, TaskError):
         code, message, told = error.code, error.message, error.message
-        detail = f"{error.detail}\n" if error.detail else ""
+        told_us = f"{error.detail}\n" if error.detail else ""
+        # not the errors behind it: what another server said is in `detail`, without keys
+        detail = told_us + "".join(traceback.format_exception(error, chain=False))
         retry_after = error.retry_after_s if isinstance(error, Transient) else None
         retryable = not isinstance(error, Permanent) and error.retryable
     else:
         code, told, retry_after, retryable = "unexpected", str(error), None, True
         message = f"The task stopped with an unexpected {type(error).__name__}."
-        detail = ""
-    detail += "".join(traceback.format_exception(error))
+        detail = "".join(traceback.format_exception(error))
     message = _fit(message, MESSAGE_MAX)
     body = json.dumps({"code": code, "message": message, "retryable": retryable}, ensure_ascii=True).encode()
     group = fingerprint(kind, code, f"{type(error).__name__}: {told}")
