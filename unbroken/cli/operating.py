@@ -11,6 +11,7 @@ from unbroken.cli.client import Client
 from unbroken.cli.tasking import Json, Url
 
 REPLAY_AT_ONCE = 500  # ids in one call
+SERVER_AT_ONCE = 10_000  # dead letters that the server takes in one call
 
 
 def register(app: typer.Typer) -> None:
@@ -77,11 +78,13 @@ def replay(
         if task_ids:
             parts = [task_ids[at : at + REPLAY_AT_ONCE] for at in range(0, len(task_ids), REPLAY_AT_ONCE)]
             bodies: list[dict[str, Any]] = [{"task_ids": part} for part in parts]
-        elif group is not None:
-            bodies = [{"group": group}]
         else:
-            bodies = [{"all": True}]
-        answers = [client.post("/api/dead-letters/replay", body) for body in bodies]
+            # One call takes only so many. Not asked more often than what has failed by now needs: what fails again
+            # meanwhile is not replayed for ever.
+            failed = int(client.get("/api/stats")["states"]["failed"])
+            rounds = max(1, -(-failed // SERVER_AT_ONCE))
+            bodies = [{"all": True} if group is None else {"group": group}] * rounds
+        answers = _replay(client, bodies)
     if as_json:
         show.as_json(answers[0] if len(answers) == 1 else answers)
         return
@@ -89,6 +92,15 @@ def replay(
     for answer in answers:
         for task_id, why in answer.get("refused", {}).items():
             show.tell(f"{task_id}: {why}")
+
+
+def _replay(client: Client, bodies: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    answers: list[dict[str, Any]] = []
+    for body in bodies:
+        answers.append(client.post("/api/dead-letters/replay", body))
+        if "task_ids" not in body and answers[-1]["replayed"] == 0:
+            break
+    return answers
 
 
 def stats(as_json: Json = False, url: Url = None) -> None:
