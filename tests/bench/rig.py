@@ -67,8 +67,8 @@ class Publisher:
 
     async def write(self, pens: Sequence[Pen], *, events_each: int, size: int) -> None:
         """One append of `events_each` events for each task, all in one round trip."""
-        calls = [self.holder.append_call(pen.lease, self._batch(pen, events_each, size)) for pen in pens]
-        for reply in await self.calls.call_many(calls):
+        batches = [(pen.lease, self._batch(pen, events_each, size)) for pen in pens]
+        for reply in await self.holder.append_many(batches):
             wish(reply)
 
     def _batch(self, pen: Pen, count: int, size: int) -> Batch:

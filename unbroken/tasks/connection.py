@@ -127,8 +127,8 @@ class Calls:
             except NoScriptError:  # a restart, a failover, SCRIPT FLUSH
                 return await self.redis.eval(ready.source, 1, first_key, self.prefix, *args)
 
-    async def call_many(self, calls: Sequence[tuple[str, str, Sequence[Arg]]]) -> list[Any]:
-        """Run several (script, first key, arguments) in one round trip. The answer of each is its reply, or a
+    async def call_many(self, calls: Sequence[tuple[str, str | Sequence[str], Sequence[Arg]]]) -> list[Any]:
+        """Run several (script, key or keys, arguments) in one round trip. The answer of each is its reply, or a
         StoreUnavailable or ResponseError in its place. Raises StoreUnavailable when nothing was answered."""
         with translated():
             replies = await self._pipeline(calls)
@@ -140,10 +140,11 @@ class Calls:
                     replies[i] = reply
         return [_translate(reply) for reply in replies]
 
-    async def _pipeline(self, calls: Sequence[tuple[str, str, Sequence[Arg]]]) -> list[Any]:
+    async def _pipeline(self, calls: Sequence[tuple[str, str | Sequence[str], Sequence[Arg]]]) -> list[Any]:
         async with self.redis.pipeline(transaction=False) as pipe:
-            for name, first_key, args in calls:
-                pipe.evalsha(self.script(name).sha, 1, first_key, self.prefix, *args)
+            for name, where, args in calls:
+                names = (where,) if isinstance(where, str) else where
+                pipe.evalsha(self.script(name).sha, len(names), *names, self.prefix, *args)
             return list(await pipe.execute(raise_on_error=False))
 
 

@@ -89,8 +89,7 @@ class Pump:
         batches = [(writer, batch) for writer in writers if (batch := writer.next_batch())]
         if not batches:
             return
-        calls = [self._holder.append_call(writer.lease, batch) for writer, batch in batches]
-        replies = await self._holder.calls.call_many(calls)
+        replies = await self._holder.append_many([(writer.lease, batch) for writer, batch in batches])
         self._outage.over()
         for (writer, _), reply in zip(batches, replies, strict=True):
             writer.answered(reply)

@@ -1,32 +1,53 @@
--- append: text and events of a running task; renews the lease, so that progress and heartbeat cannot drift apart.
--- KEYS: task record. ARGV: prefix, id, epoch, lease, batch number, lease ms, byte offset, text, length after
---   (code points), progress, done, total ('' = unknown), number of events, then name, data, aux for each.
--- Replies: {OK, n, wish} | {SAME, n, wish} this batch is written already | {LOST, state} | {GAP, bytes} the text would
---   leave a hole: our mistake, nothing is written.
--- Atomic: the text, its events and the counts are one fact.
+-- append: text and events of running tasks; renews their leases, so that progress and heartbeat cannot drift apart.
+-- KEYS: task records. ARGV: prefix, lease ms, then for each record: id, epoch, lease, batch number, byte offset, text,
+--   length after (code points), progress, done, total ('' = unknown), number of events, then name, data, aux for each.
+-- Replies: a list, for each record {OK, n, wish} | {SAME, n, wish} this batch is written already | {LOST, state}
+--   | {GAP, bytes} the text would leave a hole: our mistake, nothing is written | {ERROR, message} of this record alone.
+-- Atomic: the text of a task, its events and the counts are one fact. Tasks stand beside each other only because one
+-- call for many of them costs much less.
 -- include: base held
-local f = redis.call('HMGET', KEYS[1], 'state', 'epoch', 'lease', 'n', 'batch', 'bytes', 'far_length', 'far_done',
-  'fresh', 'wish')
-local t = {id = ARGV[2], state = f[1], epoch = f[2], lease = f[3], n = f[4], bytes = f[6], far_length = f[7],
-  far_done = f[8], fresh = f[9], frames = {}}
-local batch, at = tonumber(ARGV[5]), tonumber(ARGV[7])
-if not f[1] then
-  return {'LOST', 'gone'}
+local lease_ms = tonumber(ARGV[2])
+
+local function one(where, first)
+  local f = redis.call('HMGET', where, 'state', 'epoch', 'lease', 'n', 'batch', 'bytes', 'length', 'done', 'total', 'fresh',
+    'far_length', 'far_done', 'wish', 'lease_until')
+  local t = {id = ARGV[first], state = f[1], epoch = f[2], lease = f[3], n = f[4], bytes = f[6], length = f[7], done = f[8],
+    fresh = f[10], far_length = f[11], far_done = f[12], frames = {}}
+  if not f[1] then
+    return {'LOST', 'gone'}
+  end
+  if t.state ~= 'processing' or t.epoch ~= ARGV[first + 1] or t.lease ~= ARGV[first + 2] then
+    return not_held(t)
+  end
+  t.first = tonumber(t.n) + 1
+  if tonumber(ARGV[first + 3]) <= tonumber(f[5]) then
+    return {'SAME', t.n, f[13]}
+  end
+  local at, length, done = tonumber(ARGV[first + 4]), ARGV[first + 6], ARGV[first + 8]
+  if not fits(t, at) then
+    return {'GAP', t.bytes}
+  end
+  local changed = advance(t, length, done)
+  if ARGV[first + 9] ~= f[9] then
+    changed[#changed + 1] = 'total'
+    changed[#changed + 1] = ARGV[first + 9]
+  end
+  -- a tenth of a lease is not worth a write: what was renewed a moment ago still holds
+  if NOW + lease_ms - tonumber(f[14] or 0) >= lease_ms / 10 then
+    changed[#changed + 1] = 'lease_until'
+    changed[#changed + 1] = renew(t, lease_ms)
+  end
+  apply(t, at, ARGV[first + 5], length, first + 10)
+  save(t, 'batch', ARGV[first + 3], 'bytes', t.bytes, 'length', length, 'progress', ARGV[first + 7], 'done', done,
+    unpack(changed))
+  publish(t)
+  return {'OK', int(t.n), f[13]}
 end
-if not held(t) then
-  return not_held(t)
+
+local replies, first = {}, 3
+for i, where in ipairs(KEYS) do
+  local fine, reply = pcall(one, where, first)
+  replies[i] = fine and reply or {'ERROR', type(reply) == 'table' and reply.err or tostring(reply)}
+  first = first + 11 + 3 * tonumber(ARGV[first + 10])
 end
-t.first = tonumber(t.n) + 1
-if batch <= tonumber(f[5]) then
-  return {'SAME', t.n, f[10]}
-end
-if not fits(t, at) then
-  return {'GAP', t.bytes}
-end
-local till = renew(t, tonumber(ARGV[6]))
-apply(t, at, ARGV[8], ARGV[9], 13)
-local far_length, far_done = advance(t, ARGV[9], ARGV[11])
-save(t, 'batch', ARGV[5], 'bytes', t.bytes, 'length', t.length, 'progress', ARGV[10], 'done', ARGV[11],
-  'total', ARGV[12], 'far_length', far_length, 'far_done', far_done, 'fresh', t.fresh, 'lease_until', till)
-publish(t)
-return {'OK', int(t.n), f[10]}
+return replies

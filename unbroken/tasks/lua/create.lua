@@ -41,10 +41,11 @@ end
 local enqueued = math.max(NOW_US, due * 1000) -- microseconds, so that tasks of one millisecond keep their order
 local t = {id = id, owner = owner, state = 'pending', reason = '', epoch = int(NOW), n = 0, first = 1, frames = {},
   attempts = '0', created_us = int(NOW_US), score = int(enqueued - head * 1000)}
-redis.call('HSET', KEYS[1], 'owner', owner, 'state', 'pending', 'reason', '', 'epoch', t.epoch, 'n', 0, 'lease', '',
-  'worker', '', 'left', '', 'wish', '', 'batch', 0, 'attempts', 0, 'errors', 0, 'crashes', 0, 'losses', 0,
-  'interruptions', 0, 'generation', 1, 'length', 0, 'bytes', 0, 'done', 0, 'progress', 0, 'fresh', 0,
-  'far_length', 0, 'far_done', 0, 'created', int(NOW), 'created_us', t.created_us, 'score', t.score,
+-- What changes with every append comes first: a small hash is searched from its beginning.
+redis.call('HSET', KEYS[1], 'state', 'pending', 'epoch', t.epoch, 'lease', '', 'n', 0, 'updated', int(NOW), 'batch', 0,
+  'bytes', 0, 'length', 0, 'progress', 0, 'done', 0, 'fresh', 0, 'far_length', 0, 'far_done', 0, 'wish', '',
+  'lease_until', 0, 'owner', owner, 'reason', '', 'worker', '', 'left', '', 'attempts', 0, 'errors', 0, 'crashes', 0,
+  'losses', 0, 'interruptions', 0, 'generation', 1, 'created', int(NOW), 'created_us', t.created_us, 'score', t.score,
   'retry_at', due > NOW and int(due) or '', 'idem', idem, 'digest', digest, 'cache', cache, unpack(ARGV, 12))
 redis.call('SET', key('in', id), input)
 redis.call('ZADD', key('list', 'all:' .. owner), t.created_us, id)

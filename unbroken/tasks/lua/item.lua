@@ -15,8 +15,6 @@ local till = renew(t, tonumber(ARGV[5]))
 local progress = string.format('%.4g', done / total)
 emit(t, 'item', ARGV[7])
 emit(t, 'progress', string.format('{"progress":%s,"done":%d,"total":%d,"unit":"items"}', progress, done, total))
-local far_length, far_done = advance(t, t.length, done)
-save(t, 'done', done, 'total', total, 'progress', progress, 'far_length', far_length, 'far_done', far_done, 'fresh', t.fresh,
-  'lease_until', till)
+save(t, 'done', done, 'total', total, 'progress', progress, 'lease_until', till, unpack(advance(t, t.length, done)))
 publish(t)
 return {'OK', done, t.wish}

@@ -33,7 +33,8 @@ local function apply(t, at, text, length, first)
   if at < bytes then
     redis.call('SET', where, at > 0 and redis.call('GETRANGE', where, 0, at - 1) or '')
     -- whoever stands behind this event has seen nothing that is taken back here (replays are cut by that)
-    redis.call('HSET', key('task', t.id), 'rewound', int(tonumber(t.n) + tonumber(ARGV[first])))
+    redis.call('HSET', key('task', t.id), 'rewound', int(tonumber(t.n) + tonumber(ARGV[first])),
+      'far_length', int(math.max(tonumber(t.far_length), tonumber(t.length))))
     while true do
       local last = redis.call('LINDEX', marks, -1)
       if not last or tonumber(string.match(last, ' (%d+) ')) <= at then
@@ -57,12 +58,17 @@ local function apply(t, at, text, length, first)
 end
 
 -- New progress since the claim? Measured against the furthest point ever reached, so that going back and forth over
--- the same ground does not count.
+-- the same ground does not count. That point is written down (far_length, far_done) only when something goes back from
+-- it: until then it is where the task is. Returns the pairs to save.
 local function advance(t, length, done)
-  local far_length = math.max(tonumber(t.far_length), tonumber(length))
-  local far_done = math.max(tonumber(t.far_done), tonumber(done))
-  if far_length > tonumber(t.far_length) or far_done > tonumber(t.far_done) then
-    t.fresh = '1'
+  local changed = {}
+  local was, far_done = tonumber(t.done), math.max(tonumber(t.far_done), tonumber(t.done))
+  if t.fresh ~= '1' and (tonumber(length) > math.max(tonumber(t.far_length), tonumber(t.length)) or tonumber(done) > far_done) then
+    changed = {'fresh', '1'}
   end
-  return int(far_length), int(far_done)
+  if tonumber(done) < was then
+    changed[#changed + 1] = 'far_done'
+    changed[#changed + 1] = int(far_done)
+  end
+  return changed
 end
