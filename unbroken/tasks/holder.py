@@ -124,6 +124,11 @@ class Broken(UnbrokenError):
     """A script refused what only our own mistake could ask for (a gap in the text, a wrong digest)."""
 
 
+class WentBack(Broken):
+    """Redis holds less than this lease was told that it holds: it went back in time (a failover, a restored file). What
+    is there is whole, so the next run continues from it."""
+
+
 class Holder:
     """The worker's door to Redis."""
 
@@ -371,5 +376,7 @@ def _check(reply: Any) -> None:
     word = reply[0]
     if word == b"LOST":
         raise LeaseLost(reply[1].decode())
+    if word in (b"GAP", b"BEHIND", b"MISMATCH"):
+        raise WentBack(b" ".join(part if isinstance(part, bytes) else str(part).encode() for part in reply).decode())
     if word not in (b"OK", b"SAME"):
         raise Broken(b" ".join(part if isinstance(part, bytes) else str(part).encode() for part in reply).decode())

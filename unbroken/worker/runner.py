@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from unbroken.tasks import codec
 from unbroken.tasks.connection import Calls
 from unbroken.tasks.errors import Corrupt, LeaseLost, Permanent, StoreUnavailable
-from unbroken.tasks.holder import INPUT_LIMIT, Broken, Claimed, Holder, Last
+from unbroken.tasks.holder import INPUT_LIMIT, Broken, Claimed, Holder, Last, WentBack
 from unbroken.tasks.kind import Kind
 from unbroken.tasks.objects import Objects
 from unbroken.tasks.settings import Settings
@@ -138,6 +138,8 @@ class Runner:
             return
         try:
             await self._drive(kind, data, resume)
+        except WentBack as error:  # the lease ends, and counts as a loss: should it be our mistake, that budget ends it
+            log.error("%s: left to its lease: Redis holds less than was written (%s)", self.task_id, error)
         except Broken as error:
             log.exception("%s: refused by Redis: our own mistake", self.task_id)
             wrong = Permanent("internal", "Something went wrong inside Unbroken.", detail=str(error))
