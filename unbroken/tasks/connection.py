@@ -5,6 +5,7 @@ in time becomes StoreUnavailable; nothing above this module sees an error of red
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -146,6 +147,48 @@ class Calls:
                 names = (where,) if isinstance(where, str) else where
                 pipe.evalsha(self.script(name).sha, len(names), *names, self.prefix, *args)
             return list(await pipe.execute(raise_on_error=False))
+
+
+class Gathered(Calls):
+    """Calls that are made in the same moment by different tasks of the event loop share a round trip."""
+
+    def __init__(self, redis: Redis, *, audit_max: int = 100_000):
+        super().__init__(redis, audit_max=audit_max)
+        self._waiting: list[tuple[tuple[str, str, Sequence[Arg]], asyncio.Future[Any]]] = []
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    async def call(self, name: str, first_key: str, *args: Arg) -> Any:
+        """As above. A caller that is cancelled does not take the others with it."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Any] = loop.create_future()
+        self._waiting.append(((name, first_key, args), answer))
+        if len(self._waiting) == 1:
+            loop.call_soon(self._go)
+        return await answer
+
+    def _go(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        sending = asyncio.create_task(self._send(waiting))
+        self._under_way.add(sending)
+        sending.add_done_callback(self._under_way.discard)
+
+    async def _send(self, waiting: list[tuple[tuple[str, str, Sequence[Arg]], asyncio.Future[Any]]]) -> None:
+        replies: list[Any]
+        try:
+            if len(waiting) == 1:
+                name, first_key, args = waiting[0][0]
+                replies = [await super().call(name, first_key, *args)]
+            else:
+                replies = await self.call_many([call for call, _ in waiting])
+        except Exception as error:
+            replies = [error] * len(waiting)
+        for (_, answer), reply in zip(waiting, replies, strict=True):
+            if answer.done():
+                continue
+            if isinstance(reply, Exception):
+                answer.set_exception(reply)
+            else:
+                answer.set_result(reply)
 
 
 def _translate(reply: Any) -> Any:

@@ -145,19 +145,20 @@ class Holder:
     async def claim(self, token: str) -> Claimed | float:
         """Take the best ready task, or say in how many seconds to ask again (-1: nothing is known to be due;
         0: at once). With the token of an earlier call whose reply was lost: that call's task."""
-        s = self.settings
-        reply = await self.calls.call(
-            "claim", keys.key("ready"), self.worker, token, s.lease_ms, s.max_running, s.max_running_per_owner
-        )
-        match reply:
-            case [b"TASK", task_id, record, data, ckpt]:
-                fields = pairs(record)
-                lease = Lease(task_id.decode(), fields["epoch"].decode(), token)
-                saved = pairs(ckpt)
-                return Claimed(lease, fields, data, checkpoints(saved), len({name[:2] for name in saved}))
-            case [b"NONE", wait]:
-                return -1.0 if int(wait) < 0 else int(wait) / 1000
-        return 0.0
+        got = (await self.claim_many([token]))[0]
+        if isinstance(got, Exception):
+            raise got
+        return got
+
+    async def claim_many(self, tokens: Sequence[str]) -> list[Claimed | float | Exception]:
+        """Several claims in one round trip, each with a token of its own; a token that is sent again must stand at the
+        same place. Instead of an answer there may be what went wrong with it. Raises StoreUnavailable when nothing was
+        answered."""
+        s, ready = self.settings, keys.key("ready")
+        limits = (s.lease_ms, s.max_running, s.max_running_per_owner)
+        calls = [("claim", ready, (self.worker, token, *limits, slot)) for slot, token in enumerate(tokens)]
+        replies = await self.calls.call_many(calls)
+        return [_claimed(reply, token) for reply, token in zip(replies, tokens, strict=True)]
 
     async def append_many(self, batches: Sequence[tuple[Lease, Batch]]) -> list[Any]:
         """Append a batch for each of these leases, in one round trip and few scripts; read each reply with `wish`.
@@ -326,6 +327,20 @@ class Holder:
                     found.append(_tail(fields))
             if len(page) < 1_000:
                 return found
+
+
+def _claimed(reply: Any, token: str) -> Claimed | float | Exception:
+    if isinstance(reply, Exception):
+        return reply
+    match reply:
+        case [b"TASK", task_id, record, data, ckpt]:
+            fields = pairs(record)
+            lease = Lease(task_id.decode(), fields["epoch"].decode(), token)
+            saved = pairs(ckpt)
+            return Claimed(lease, fields, data, checkpoints(saved), len({name[:2] for name in saved}))
+        case [b"NONE", wait]:
+            return -1.0 if int(wait) < 0 else int(wait) / 1000
+    return 0.0
 
 
 def _tail(fields: Mapping[bytes, bytes]) -> Tail:

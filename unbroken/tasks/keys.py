@@ -18,7 +18,7 @@ owners                       set     owners that have tasks
 cache:<owner>:<hash>         string  the finished task with this kind and input; as long as its result
 hooks                        zset    callbacks that are due: <id>:<generation> -> ms
 idem:<owner>:<hash>          hash    idempotency: digest, task; 24 h, or as long as the task lives
-worker:<id>                  hash    last claim of a worker, to answer a repeat; a few leases
+worker:<id>:<slot>           hash    last claim of a worker's slot, to answer a repeat; a few leases
 tally:<owner>:<minute>       hash    completed and failed; 2 h
 bucket:<name>                hash    token buckets; until full again
 times:<what>                 list    when the last so many were admitted; a minute

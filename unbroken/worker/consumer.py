@@ -10,9 +10,10 @@ import logging
 import os
 import secrets
 import socket
+from collections.abc import Sequence
 from typing import Any
 
-from unbroken.tasks.connection import Calls, connect
+from unbroken.tasks.connection import Gathered, connect
 from unbroken.tasks.errors import StoreUnavailable
 from unbroken.tasks.holder import Claimed, Holder, Last
 from unbroken.tasks.kind import Kind
@@ -27,6 +28,7 @@ from unbroken.worker.pump import Outage, Pump
 from unbroken.worker.runner import Runner, Tools
 
 log = logging.getLogger("unbroken.worker.consumer")
+CLAIMS = 16  # at once, while there is enough to do
 LAST_WORDS_S = 1.0  # beyond the grace, for calls that are being answered right now
 
 
@@ -48,13 +50,14 @@ class Consumer:
         self._hurry = asyncio.Event()
         self._wake = asyncio.Event()
         self._redis: Any = connect(settings.redis_url, name=self.name)
-        calls = Calls(self._redis, audit_max=settings.audit_max)
+        calls = Gathered(self._redis, audit_max=settings.audit_max)
         holder = Holder(calls, settings, self.name)
         heart = Heart(settings, name=self.name, loop=asyncio.get_running_loop())
         self.tools = Tools(settings, calls, holder, Pump(holder), heart, backend, kinds, Objects(settings.objects))
         self._hints = Hints(settings.redis_url, self.name, self._hinted, self._wake.set)
-        self._token = holder.new_token()
-        self._open_claim = False
+        self._tokens = [holder.new_token() for _ in range(CLAIMS)]
+        self._open: set[int] = set()
+        """Places in `tokens` of claims that were sent and not answered."""
 
     def stop(self) -> None:
         """SIGTERM: claim nothing more, hand over what runs. Asked again: do not wait for the grace."""
@@ -89,14 +92,15 @@ class Consumer:
 
     async def _claim_loop(self) -> None:
         outage = Outage("claim")
-        again = 0
+        again, eager = 0, 1
         while not self._stopping.is_set():
             self._wake.clear()
-            if len(self.running) >= self.settings.concurrency:
+            free = self.settings.concurrency - len(self.running)
+            if free <= 0:
                 await self._rest(None)
                 continue
             try:
-                got = await self._claim()
+                waits = await self._claim(min(free, eager))
             except StoreUnavailable as error:  # it may have been done: the same token asks for its answer
                 await asyncio.sleep(outage.failed(error))
                 continue
@@ -105,20 +109,22 @@ class Consumer:
                 await asyncio.sleep(between(0.5, 1.5))
                 continue
             outage.over()
-            self._next_token()
-            if isinstance(got, Claimed):
+            # As long as every claim gets a task, more are sent at once; one by one otherwise, for others are there too.
+            eager = 1 if waits else min(CLAIMS, 2 * eager)
+            if not waits:
                 again = 0
-                self._start(got)
-            elif got == 0:
+            elif 0 in waits:
                 again += 1
                 await asyncio.sleep(min(0.5, 0.002 * again))
             else:
-                await self._rest(got)
+                await self._rest(waits[0])
 
-    async def _claim(self) -> Claimed | float:
-        """One claim. A stop waits for its answer only for a moment; then it stays open (see _return_open_claim)."""
-        self._open_claim = True
-        claim = asyncio.create_task(self.tools.holder.claim(self._token), name="claim")
+    async def _claim(self, count: int) -> list[float]:
+        """Claim, and start what was got. Returns what the claims without a task said: in how many seconds to ask again.
+        A stop waits for the answer only for a moment; then it stays open (see _return_open_claims)."""
+        count = max(count, 1 + max(self._open, default=-1))
+        self._open |= set(range(count))
+        claim = asyncio.create_task(self.tools.holder.claim_many(self._tokens[:count]), name="claim")
         stopping = asyncio.create_task(self._stopping.wait())
         try:
             await asyncio.wait({claim, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -126,14 +132,27 @@ class Consumer:
                 await asyncio.wait({claim}, timeout=LAST_WORDS_S)
             if not claim.done():
                 raise StoreUnavailable("stopped in the middle of a claim")
-            return claim.result()
+            return self._claimed(claim.result())
         finally:
             stopping.cancel()
             claim.cancel()
 
-    def _next_token(self) -> None:
-        self._open_claim = False
-        self._token = self.tools.holder.new_token()
+    def _claimed(self, answers: Sequence[Claimed | float | Exception]) -> list[float]:
+        waits: list[float] = []
+        error: Exception | None = None
+        for place, got in enumerate(answers):
+            if isinstance(got, Exception):
+                error = got
+                continue
+            self._open.discard(place)
+            self._tokens[place] = self.tools.holder.new_token()
+            if isinstance(got, Claimed):
+                self._start(got)
+            else:
+                waits.append(got)
+        if error is not None:
+            raise error
+        return waits
 
     async def _rest(self, due: float | None) -> None:
         """Until a hint, a free slot, the next poll, or the time (`due` seconds) at which a task becomes ready."""
@@ -174,7 +193,7 @@ class Consumer:
 
     async def _drain(self) -> None:
         log.info("worker %s: stopping, %d tasks are handed over", self.name, len(self.running))
-        await self._return_open_claim()
+        await self._return_open_claims()
         hurry = asyncio.create_task(self._hurry.wait())
         deadline = asyncio.get_running_loop().time() + self.settings.drain_s
         while self._jobs and not hurry.done():
@@ -189,15 +208,16 @@ class Consumer:
                 runner.give_up()
             await asyncio.wait(self._jobs, timeout=LAST_WORDS_S)
 
-    async def _return_open_claim(self) -> None:
+    async def _return_open_claims(self) -> None:
         """A claim without an answer may have been done: ask once more, and give the task back untouched."""
-        if not self._open_claim:
+        if not self._open:
             return
+        holder = self.tools.holder
         try:
             async with asyncio.timeout(LAST_WORDS_S):
-                got = await self.tools.holder.claim(self._token)
-                if isinstance(got, Claimed):
-                    last = Last(got.num("bytes"), b"", got.num("length"))
-                    await self.tools.holder.release(got.lease, last, to="recovering")
+                for got in await holder.claim_many(self._tokens[: 1 + max(self._open)]):
+                    if isinstance(got, Claimed):
+                        last = Last(got.num("bytes"), b"", got.num("length"))
+                        await holder.release(got.lease, last, to="recovering")
         except Exception as error:
             log.warning("an unanswered claim stays unanswered: %s", error)

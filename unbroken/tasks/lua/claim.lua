@@ -1,19 +1,19 @@
 -- claim: the one way to start work. Moves due tasks, reaps expired leases (both bounded), gives the best ready task.
 -- KEYS: ready. ARGV: prefix, worker, token (random, becomes the lease id), lease ms, limit overall, limit per owner
---   (0 = none).
+--   (0 = none), slot: which of the worker's claims at once this is.
 -- Replies: {TASK, id, record pairs, input, checkpoint pairs} | {NONE, ms until something is due, or -1} | {AGAIN}.
 -- Atomic, since a task taken out of `ready` must be in `leases`. The same token again (a lost reply) gets the same
 -- task again: no lease is left without a holder (G14).
 -- include: base queue
 local worker, token, lease_ms = ARGV[2], ARGV[3], tonumber(ARGV[4])
-local limit, per_owner = tonumber(ARGV[5]), tonumber(ARGV[6])
+local limit, per_owner, claims = tonumber(ARGV[5]), tonumber(ARGV[6]), key('worker', worker .. ':' .. ARGV[7])
 
 local function answer(id)
   return {'TASK', id, redis.call('HGETALL', key('task', id)), redis.call('GET', key('in', id)) or '',
     redis.call('HGETALL', key('ckpt', id))}
 end
 
-local last = redis.call('HMGET', key('worker', worker), 'token', 'task')
+local last = redis.call('HMGET', claims, 'token', 'task')
 if last[1] == token then
   if last[2] and redis.call('HGET', key('task', last[2]), 'lease') == token then
     return answer(last[2])
@@ -65,7 +65,7 @@ status(t)
 save(t, 'state', 'processing', 'reason', '', 'epoch', t.epoch, 'lease', token, 'worker', worker, 'batch', 0, 'wish', '',
   'attempts', t.attempts, 'fresh', '0', 'lease_until', till, 'retry_at', '', 'claimed', int(NOW),
   'started', (t.started and t.started ~= '') and t.started or int(NOW))
-redis.call('HSET', key('worker', worker), 'token', token, 'task', t.id)
-redis.call('PEXPIRE', key('worker', worker), int(lease_ms * 4))
+redis.call('HSET', claims, 'token', token, 'task', t.id)
+redis.call('PEXPIRE', claims, int(lease_ms * 4))
 publish(t)
 return answer(t.id)
