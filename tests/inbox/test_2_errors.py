@@ -13,6 +13,7 @@ from tests.inbox.office import Office, Record
 from tests.support.api import scripted, story
 from tests.support.upstream import Plan, Upstream
 from tests.support.wait import until
+from unbroken.cli.insight import operators_view
 
 
 @pytest.mark.office(backoff_base_s=0.05)
@@ -109,7 +110,7 @@ async def _count(office: Office, state: str, count: int) -> bool:
 async def test_what_went_wrong_before_a_success_is_not_lost(office: Office) -> None:
     task = await office.api.submit(scripted(tokens=10, fail="transient", fail_at=5))
     await office.api.until_state(task["task_id"], "completed")
-    told = json.loads((await office.cli("show", task["task_id"], "--detail", "--json"))[0])
+    told = operators_view(await office.store.get(task["task_id"], None))
     assert told["error"] is None
     assert json.loads(told["last_error"])["code"] == "scripted"
     assert "in _fault" in told["detail"]
@@ -120,9 +121,8 @@ async def test_the_last_hour_in_numbers(office: Office) -> None:
     bad = await office.submit_many(2, scripted(tokens=1, fail="permanent", fail_at=0))
     for task_id in good + bad:
         await office.api.until_state(task_id, ("completed", "failed"))
-    stats = json.loads((await office.cli("stats", "--json"))[0])
+    stats = (await office.api.http.get("/api/stats")).json()
     assert stats["last_hour"] == {"successes": 6, "failures": 2, "failure_ratio": 0.25}
-    assert stats == (await office.api.http.get("/api/stats")).json()
     metrics = (await office.api.http.get("/metrics")).text
     assert "unbroken_failure_ratio_last_hour 0.25" in metrics
 
