@@ -85,6 +85,22 @@ def test_a_hole_waits_for_the_log() -> None:
     assert topic.behind(0) == b"".join(frame(n) for n in range(1, 5))
 
 
+def test_an_end_that_was_not_the_end_is_left_out() -> None:
+    """A dead letter replayed at once: whoever gets both in one write must not read on after a terminal event."""
+    topic = opened(last=1)
+    viewer, ear = live(topic, 1)
+    topic.push(b"2 2\n" + frame(2, name="failed"))
+    topic.push(b"3 3\n" + frame(3, name="status"))
+    topic.flush()
+    assert ear.got == [frame(3, name="status")]
+    assert (viewer.n, topic.ended) == (3, False)
+    topic.push(b"4 4\n" + frame(4, name="done"))
+    topic.flush()
+    assert ear.got[1:] == [frame(4, name="done")]
+    assert topic.behind(1) == frame(3, name="status") + frame(4, name="done")
+    assert topic.behind(0) is None
+
+
 def test_what_comes_while_it_opens_is_not_lost_and_not_doubled() -> None:
     topic = Topic("t", b"feed", 10_000)
     for n in (2, 3, 4):

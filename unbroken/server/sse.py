@@ -83,6 +83,12 @@ class _Pending:
         return "".join(self.parts)
 
 
+def without_ends(frames: bytes) -> bytes:
+    """The same run, less each terminal event that is not the last one (a dead letter that was replayed at once)."""
+    parts = split(frames)
+    return b"".join(one for at, one in enumerate(parts) if at == len(parts) - 1 or not ends(one))
+
+
 class Folder:
     """Merges neighbouring chunks and leaves out what later events replace."""
 

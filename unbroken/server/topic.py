@@ -60,7 +60,7 @@ class Topic:
     """A ring of runs of frames: (first n, last n, frames)."""
 
     __slots__ = (
-        "_size", "channel", "dirty", "early", "ended", "epoch", "filling", "gone", "idle_since", "last", "limit",
+        "_size", "channel", "dirty", "early", "end_n", "ended", "epoch", "filling", "gone", "idle_since", "last", "limit",
         "opened", "opening", "ring", "sent", "task_id", "viewers", "want",
     )  # fmt: skip
 
@@ -82,6 +82,8 @@ class Topic:
         """The largest n that is known to exist."""
         self.ended = False
         """The newest event is a terminal one."""
+        self.end_n = 0
+        """n of the newest terminal event so far. More may follow one: a dead letter that was replayed."""
         self.gone = False
         """Deleted, or Redis has lost events that viewers have seen: everybody must start over."""
         self.dirty = False
@@ -141,6 +143,8 @@ class Topic:
             self._size -= len(self.ring.popleft()[2])
         self.epoch, self.last = epoch, last
         self.ended = sse.ends(frames) if ended is None else ended
+        if self.ended:
+            self.end_n = last
 
     def compare(self, was: EventId, newest: EventId | None) -> None:
         """Look at what the record says; `was` is our newest event of before it was asked."""
@@ -159,7 +163,8 @@ class Topic:
         return any(first <= cursor.n <= last and needle in frames for first, last, frames in self.ring)
 
     def behind(self, n: int) -> bytes | None:
-        """All frames after event `n` as one run; None when the ring does not reach back so far."""
+        """All frames after event `n` as one run, without an end that was not the end; None when the ring does not
+        reach back so far."""
         if n >= self.last:
             return b""
         if not self.ring or self.ring[0][0] > n + 1:
@@ -173,7 +178,8 @@ class Topic:
                 parts.extend(reversed(sse.split(frames)[n - first + 1 :]))
             break
         parts.reverse()
-        return b"".join(parts)
+        data = b"".join(parts)
+        return sse.without_ends(data) if n < self.end_n < self.last else data
 
     def flush(self) -> int:
         """Hand the news to all viewers. Returns how many there are."""
