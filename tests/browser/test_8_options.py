@@ -25,6 +25,7 @@ async def test_options_of_a_task_reach_the_server(open_page: NewPage, stack: Sta
     await page.get_by_label("If the same was done before").select_option("3600")
     await pages.button(page, "Start").click()
     await pages.until_state(page, "Waiting")
+    await expect(page.locator(".banner")).to_contain_text("For later. It starts at")
     [task] = (await stack.api.http.get("/api/tasks")).json()["items"]
     assert task["max_attempts"] == 7
     assert abs(datetime.fromisoformat(task["retry_at"]) - tomorrow) < timedelta(hours=15), "in the browser's own zone"

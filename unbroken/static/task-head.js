@@ -118,6 +118,7 @@ export class TaskHead {
       const when = retryAt ? `Next try at ${new Date(retryAt).toLocaleTimeString()}.` : "It goes on as soon as a worker is free.";
       return [h("div", {}, h("strong", {}, "Recovering from what was saved. "), when)];
     }
+    if (state === "pending" && retryAt) return [h("div", {}, h("strong", {}, "For later. "), `It starts at ${new Date(retryAt).toLocaleString()}.`)];
     const task = this.#task;
     if (state === "processing" && task.stale) {
       return [h("div", {}, h("strong", {}, "The worker has not been heard of for a while. "), "If it is lost, the task is taken over.")];
