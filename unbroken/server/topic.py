@@ -60,8 +60,8 @@ class Topic:
     """A ring of runs of frames: (first n, last n, frames)."""
 
     __slots__ = (
-        "_size", "channel", "dirty", "early", "end_n", "ended", "epoch", "filling", "gone", "idle_since", "last", "limit",
-        "opened", "opening", "ring", "sent", "task_id", "viewers", "want",
+        "_size", "channel", "dirty", "early", "ended", "epoch", "filling", "gone", "idle_since", "last", "limit",
+        "opened", "opening", "revived", "ring", "sent", "task_id", "viewers", "want",
     )  # fmt: skip
 
     def __init__(self, task_id: str, channel: bytes, limit: int) -> None:
@@ -82,8 +82,8 @@ class Topic:
         """The largest n that is known to exist."""
         self.ended = False
         """The newest event is a terminal one."""
-        self.end_n = 0
-        """n of the newest terminal event so far. More may follow one: a dead letter that was replayed."""
+        self.revived = 0
+        """n of the newest terminal event that something followed: a dead letter that was replayed."""
         self.gone = False
         """Deleted, or Redis has lost events that viewers have seen: everybody must start over."""
         self.dirty = False
@@ -141,10 +141,10 @@ class Topic:
         self._size += len(frames)
         while self._size > self.limit and len(self.ring) > 1:
             self._size -= len(self.ring.popleft()[2])
+        if self.ended:
+            self.revived = self.last
         self.epoch, self.last = epoch, last
         self.ended = sse.ends(frames) if ended is None else ended
-        if self.ended:
-            self.end_n = last
 
     def compare(self, was: EventId, newest: EventId | None) -> None:
         """Look at what the record says; `was` is our newest event of before it was asked."""
@@ -179,7 +179,7 @@ class Topic:
             break
         parts.reverse()
         data = b"".join(parts)
-        return sse.without_ends(data) if n < self.end_n < self.last else data
+        return sse.without_ends(data) if n < self.revived else data
 
     def flush(self) -> int:
         """Hand the news to all viewers. Returns how many there are."""
