@@ -16,7 +16,7 @@ from tests.support.redis_proxy import RedisProxy
 from tests.support.viewer import Viewer
 from tests.support.wait import until
 
-TOKENS = 250
+TOKENS = 350
 RATED = {"seed": 7, "tokens": 60, "rate": 60}
 TASKS: dict[str, dict[str, Any]] = {
     "text": scripted(tokens=200, rate=100),
@@ -85,9 +85,13 @@ async def test_calls_that_arrive_after_the_takeover_are_refused() -> None:
             assert stop.gate is not None
             stop.gate.set()
             await until(partial(idle, proxy), "the late call to be answered")
-        for script, (_, _, zombie, task_id) in zip(scripts, caught, strict=True):
+        for _, _, zombie, _ in caught:
             zombie.thaw()
+        for script, (_, _, zombie, task_id) in zip(scripts, caught, strict=True):
             await until(partial(lines, zombie.log, f"{task_id}: no longer ours"), "the zombie to see it")
+            # by the fence, that is, and not because the task has ended
+            assert script == "complete" or (await stack.api.task(task_id))["state"] == "processing"
+        for script, (_, _, _, task_id) in zip(scripts, caught, strict=True):
             task = await stack.api.until_state(task_id, "completed")
             assert (task["attempts"], task["errors"]) == (2, 0)
             if script != "item":
