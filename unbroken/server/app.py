@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any, cast
 
 from starlette.applications import Starlette
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -12,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from unbroken.server import lifecycle, wire
 from unbroken.server.context import Services
 from unbroken.server.problems import from_exception
-from unbroken.server.table import ROUTES
+from unbroken.server.table import ROUTES, direct
 from unbroken.tasks import registry
 from unbroken.tasks.settings import Settings
 
@@ -38,7 +39,7 @@ class Guard:
             await send(message)
 
         try:
-            await self.app(scope, receive, watched)
+            await (direct(scope) or self.app)(scope, receive, watched)
         except Exception as error:
             problem = from_exception(error)
             if began:
@@ -61,10 +62,14 @@ class App(Starlette):
         """Only the guard."""
         return Guard(self.router)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI. Keeps the server's own `send` for streams."""
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
+        """ASGI. Keeps the server's own `send` for streams. Not a coroutine itself: each of those between the server and
+        a stream costs a quarter of a kilobyte for as long as somebody watches."""
         scope[wire.SEND] = send
-        await super().__call__(scope, receive, send)
+        scope["app"] = self
+        if self.middleware_stack is None:
+            self.middleware_stack = self.build_middleware_stack()
+        return cast(Coroutine[Any, Any, None], self.middleware_stack(scope, receive, send))
 
 
 def create_app(settings: Settings) -> Starlette:

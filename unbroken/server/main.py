@@ -53,6 +53,7 @@ def config(settings: Settings, app: Starlette) -> uvicorn.Config:
         loop="uvloop",
         http="httptools",
         ws="none",
+        interface="asgi3",  # not to be guessed: the application is no coroutine function (see App)
         lifespan="on",
         access_log=False,
         log_config=None,
