@@ -1,16 +1,20 @@
 """A real Chromium in front of real processes.
 
-`base_url` is where the page is asked for; another set of tests (behind nginx, the processes of compose.yaml) can give
-its own. Whatever the page complains about on its console, a refused script or style included, fails the test."""
+One Chromium for all tests of a process, a fresh profile and fresh processes of the product for each test. `base_url`
+is where the page is asked for; another set of tests (behind nginx, the processes of compose.yaml) can give its own.
+Whatever the page complains about on its console, a refused script or style included, fails the test."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 import pytest
+import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, async_playwright
 
+from tests.support.nursery import QuickStack
 from tests.support.processes import Stack
 
 FLAGS = [
@@ -29,10 +33,17 @@ EXPECTED = ("net::ERR_", "status of 404", "status of 50", "status of 401", "stat
 NewPage = Callable[..., Awaitable[Page]]
 
 
-@pytest.fixture
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Chromium lives longer than a test, so the loop that talks to it does, too."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)  # before the plain one
+
+
+@pytest_asyncio.fixture(loop_scope="session")
 async def stack() -> AsyncIterator[Stack]:
     """One server and one worker, scripted backend, leases of 2 s."""
-    async with Stack() as made:
+    async with QuickStack() as made:
         yield made
 
 
@@ -42,7 +53,7 @@ def base_url(stack: Stack) -> str:
     return stack.url
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def browser() -> AsyncIterator[Browser]:
     """Chromium: the machine's own, or the one that playwright installed."""
     path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -54,7 +65,7 @@ async def browser() -> AsyncIterator[Browser]:
             await made.close()
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def context(browser: Browser, base_url: str) -> AsyncIterator[BrowserContext]:
     """One person's browser: tabs of it share cookies, storage and the SharedWorker."""
     made = await browser.new_context(
@@ -67,7 +78,7 @@ async def context(browser: Browser, base_url: str) -> AsyncIterator[BrowserConte
         await made.close()
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def open_page(context: BrowserContext) -> AsyncIterator[NewPage]:
     """Opens a tab at an address; at the end no tab may have complained."""
     complaints: list[str] = []
@@ -87,7 +98,7 @@ async def open_page(context: BrowserContext) -> AsyncIterator[NewPage]:
     assert complaints == []
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def browser_of_somebody_else(browser: Browser, base_url: str) -> AsyncIterator[BrowserContext]:
     """Another profile: no cookies, storage or worker in common."""
     made = await browser.new_context(base_url=base_url)

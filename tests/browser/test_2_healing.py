@@ -118,9 +118,9 @@ async def test_without_a_shared_worker_a_page_has_its_own_connection(
     browser_of_somebody_else: BrowserContext, stack: Stack
 ) -> None:
     await browser_of_somebody_else.add_init_script("delete globalThis.SharedWorker")
-    task = await stack.api.submit(scripted(tokens=300, rate=60))
+    task = await stack.api.submit(scripted(tokens=900, rate=60))
     page = await browser_of_somebody_else.new_page()
     await page.goto(pages.address(task["task_id"]))
     await pages.until_longer(page, 50)
     await pages.button(page, "Drop my connection").click()
-    await pages.until_exact(page, story(tokens=300))
+    await pages.until_exact(page, story(tokens=900))

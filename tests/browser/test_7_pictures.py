@@ -10,21 +10,22 @@ import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import pytest
+import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
 from tests.browser import pages
 from tests.browser.storyteller import telling
+from tests.support.nursery import QuickStack
 from tests.support.processes import Stack
 
 DOCS = Path(__file__).parents[2] / "docs"
 PROMPT = "Write a story about a lighthouse keeper."
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def stack() -> AsyncIterator[Stack]:
     """With a model that writes something worth a picture."""
-    async with telling() as url, Stack(backend="openai", backend_url=url, model="storyteller") as made:
+    async with telling() as url, QuickStack(backend="openai", backend_url=url, model="storyteller") as made:
         yield made
 
 

@@ -7,13 +7,14 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from tests.support.nursery import QuickStack
 from tests.support.processes import Stack
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared() -> AsyncIterator[Stack]:
     """One server and one worker for a whole file, scripted backend, leases of 2 s: starting takes the time."""
-    async with Stack() as made:
+    async with QuickStack() as made:
         yield made
 
 

@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from tests.support.api import scripted, story
+from tests.support.nursery import QuickStack
 from tests.support.processes import Stack
 from tests.support.viewer import Viewer
 from tests.support.wait import until
@@ -32,7 +33,7 @@ async def test_twelve_viewers_who_each_lose_their_connection_a_dozen_times(share
 
 async def test_a_viewer_who_is_there_before_the_start_sees_every_event_once() -> None:
     """Ids count 1, 2, 3, ...: nothing is folded away from somebody who is there when it happens."""
-    async with Stack(workers=0) as stack:
+    async with QuickStack(workers=0) as stack:
         task = await stack.api.submit(scripted(tokens=200, rate=200))
         viewer = Viewer(stack.url, task["task_id"])
         watching = asyncio.create_task(viewer.follow())

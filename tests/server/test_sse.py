@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.server.logs import Log, logs, texts_of
@@ -61,7 +61,6 @@ def test_ids_of_a_run() -> None:
     assert len(sse.split(run)) == 2
 
 
-@settings(max_examples=150, deadline=None)
 @given(logs(), st.integers(0, 60))
 def test_every_id_of_a_fold_says_exactly_what_is_contained(log: Log, cut: int) -> None:
     """G2: a viewer that knows everything up to any event, and gets the folded rest, may stop at any frame."""
@@ -75,7 +74,6 @@ def test_every_id_of_a_fold_says_exactly_what_is_contained(log: Log, cut: int) -
     assert view.text == texts[-1]
 
 
-@settings(max_examples=100, deadline=None)
 @given(logs())
 def test_a_fold_leaves_nothing_out_that_counts(log: Log) -> None:
     frames = parse(b"".join(sse.fold(log.entries)))

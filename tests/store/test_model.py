@@ -373,7 +373,7 @@ async def _once(call: Callable[[], Awaitable[T]]) -> T:
 def test_store_and_model_agree(valkey_url: str) -> None:
     _url[:] = [valkey_url]
     Machine.TestCase.settings = hypothesis_settings(
-        max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+        stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
     )
     test = Machine.TestCase()
     test.runTest()

@@ -171,6 +171,7 @@ def _fork(job: dict[str, object]) -> int:
             os.dup2(old, new)
         os.environ.clear()
         os.environ.update(job["env"])  # type: ignore[call-overload]
+        sys.path[1:1] = [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
         random.seed()
         sys.argv = ["unbroken", str(job["role"])]
         from unbroken.cli.main import run

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
 
+from tests.support.llama import Llama, running_llama
 from tests.worker.crew import Crew
 from unbroken.tasks.settings import Settings
+
+
+@pytest.fixture(scope="session")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Llama]:
+    """One model server for all tests that do not stop it; xdist runs those in one process (tests/conftest.py)."""
+    with running_llama(tmp_path_factory.mktemp("llama")) as running:
+        yield running
 
 
 @pytest.fixture

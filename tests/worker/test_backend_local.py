@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -20,21 +20,19 @@ from unbroken.tasks.inputs import Generation
 from unbroken.tasks.kind import Piece, Prefix
 from unbroken.worker.backends import local, slots
 from unbroken.worker.backends.llama_client import LlamaClient
-from unbroken.worker.backends.local import BURST, LocalBackend
+from unbroken.worker.backends.local import LocalBackend
 
+# Shorter than the product's: what happens at the end of a burst does not depend on its length, and the model's time
+# is most of what these tests cost. `test_bursts_are_invisible` shows that nothing depends on it.
+BURST = 24
 STORY = "Write a long story about a lighthouse keeper."
 LONG = "Here are my notes. " + "The tide comes in and the tide goes out again. " * 12 + "Summarise them."
 FLAGS = "Repeat exactly: 🌊🕯️日本語灯台👩\u200d🚀🇳🇴"
 
 
-@pytest.fixture(scope="module")
-def llama(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Llama]:
-    with running_llama(tmp_path_factory.mktemp("llama")) as running:
-        yield running
-
-
 @pytest.fixture
-async def backend(llama: Llama) -> AsyncIterator[LocalBackend]:
+async def backend(llama: Llama, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[LocalBackend]:
+    monkeypatch.setattr(local, "BURST", BURST)
     backend = LocalBackend(llama.url, slot_dir=llama.slot_dir)
     await backend.start()
     yield backend
@@ -251,8 +249,9 @@ async def test_closing_stops_the_model(backend: LocalBackend, llama: Llama) -> N
     await eventually("the slot is idle", lambda: not busy(llama))
 
 
-async def test_several_workers_never_share_a_slot(llama: Llama) -> None:
+async def test_several_workers_never_share_a_slot(llama: Llama, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two backends stand for two worker processes: five calls, two slots, every state is its own."""
+    monkeypatch.setattr(local, "BURST", BURST)
     workers = [LocalBackend(llama.url, slot_dir=llama.slot_dir) for _ in range(2)]
     prompts = [f"Tell me {k} facts about the sea." for k in range(3, 8)]
 

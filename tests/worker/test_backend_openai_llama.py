@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.support.backends import ask, collect
-from tests.support.llama import Llama, running_llama
+from tests.support.llama import Llama
 from unbroken.tasks.errors import Permanent
 from unbroken.tasks.kind import Prefix
 from unbroken.worker.backends.continuing import Way
 from unbroken.worker.backends.openai import OpenAIBackend
 
 WAYS: list[Way] = ["prefill", "continue_final_message", "completion", "ask"]
-
-
-@pytest.fixture(scope="module")
-def llama(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Llama]:
-    with running_llama(tmp_path_factory.mktemp("llama")) as running:
-        yield running
 
 
 @pytest.mark.parametrize("way", WAYS)

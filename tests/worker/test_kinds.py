@@ -149,10 +149,12 @@ async def test_stopped_again_and_again_nothing_of_a_batch_runs_twice(crew: Crew)
     """G13; what was half done goes on where it was."""
     task_id = await crew.submit("batch", batch(30, rate=100))
     backend = Watched()
+    # Stops are tried here: neither the lease nor the grace may run out because the machine is busy.
+    patient: dict[str, Any] = {"lease_s": 20, "drain_s": 30}
     for share in (5, 12, 20):
-        async with crew.working(backend=backend):
+        async with crew.working(backend=backend, **patient):
             await until(partial(_items_at_least, crew, task_id, share), f"{share} items")
-    async with crew.working(backend=backend):
+    async with crew.working(backend=backend, **patient):
         await crew.reach(task_id, "completed")
     whole = json.loads(encode_batch(await crew.store.items(task_id)))
     assert [item["result"] for item in whole["items"]] == [result(i) for i in range(30)]

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
+from tests.support.nursery import QuickStack
 from tests.support.processes import Process, Stack
 from tests.support.wait import until
 from tests.worker.crew import Crew, expected
@@ -27,7 +28,7 @@ from unbroken.tasks.store import NewTask
 @asynccontextmanager
 async def workers(count: int = 2, **settings: Any) -> AsyncIterator[tuple[Stack, Crew]]:
     """Worker processes without a server."""
-    async with Stack(servers=0, workers=count, poll_s=0.2, **settings) as stack:
+    async with QuickStack(servers=0, workers=count, poll_s=0.2, **settings) as stack:
         client = Redis.from_url(stack.redis_url)
         try:
             yield stack, Crew(client, Settings(redis_url=stack.redis_url, lease_s=2))

@@ -106,7 +106,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=steps)
 def test_any_sequence_folds_to_the_stored_text(steps: list[tuple[str, Any]], valkey_url: str) -> None:
     """G1 at the writer: whatever is added and taken back, viewers, store and digest agree."""
