@@ -85,6 +85,18 @@ async def test_an_archived_result_outlives_its_task_until_it_is_deleted(office: 
     assert (await http.get(f"/api/tasks/{ids[1]}/result")).status_code == 200
 
 
+@pytest.mark.office(archive="true", result_s=0.2)
+async def test_deleting_a_task_deletes_what_was_archived_of_it(office: Office) -> None:
+    http = office.api.http
+    task_id = (await office.api.submit(scripted(tokens=300)))["task_id"]
+    await office.api.until_state(task_id, "completed")
+    await until(partial(_gone, office, "text", [task_id]), "its text to be swept", every=0.3)
+    assert (await http.get(f"/api/tasks/{task_id}/result")).content.decode() == story(tokens=300)
+    assert (await http.delete(f"/api/tasks/{task_id}")).status_code == 204
+    assert (await http.get(f"/api/tasks/{task_id}/result")).status_code == 404
+    assert list((office.stack.folder / "data" / "objects").rglob("*.txt")) == []
+
+
 async def _gone(office: Office, what: str, ids: list[str]) -> bool:
     if not await office.redis.exists(*(keys.key(what, task_id) for task_id in ids)):
         return True
