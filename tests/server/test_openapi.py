@@ -67,6 +67,8 @@ async def test_answers_have_the_described_shape(client: httpx.AsyncClient, desk:
     fits((await client.post(f"{url}/recover")).json(), "Recovery")
     fits(await submit(client), "Task")
     fits((await client.get("/api/tasks")).json(), "TaskPage")
+    fits((await client.get(f"{url}/input")).json(), "Input")
+    fits((await client.get("/api/titles", params={"task": author.task.id})).json(), "Titles")
     fits((await client.get("/api/stats")).json(), "Stats")
     fits((await client.get("/api/session")).json(), "Session")
     fits((await client.get("/readyz")).json(), "Ready")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from unbroken.tasks.settings import load
 TIMEOUT = httpx.Timeout(30, connect=5)
 # How long a call that is safe to repeat is repeated while the server restarts.
 PATIENCE_S = 15.0
+TITLES_AT_ONCE = 200  # ids that the server takes in one call
 
 
 class ApiError(UnbrokenError):
@@ -132,6 +133,17 @@ class Client:
         """One task."""
         task: dict[str, Any] = self.get(f"/api/tasks/{quoted(task_id)}")
         return task
+
+    def titles(self, task_ids: Sequence[str]) -> dict[str, str]:
+        """Titles by id, of those that have one. A server that is older and knows no titles is no error."""
+        found: dict[str, str] = {}
+        for at in range(0, len(task_ids), TITLES_AT_ONCE):
+            try:
+                found |= self.get("/api/titles", task=list(task_ids[at : at + TITLES_AT_ONCE]))["titles"]
+            except ApiError as error:
+                if error.status != 404:
+                    raise
+        return found
 
 
 def quoted(task_id: str) -> str:

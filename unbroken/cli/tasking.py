@@ -85,10 +85,11 @@ def list_tasks(
             cursor = page.get("next_cursor")
             if not cursor:
                 break
+        titles = {} if as_json else client.titles([task["task_id"] for task in found])
     if as_json:
         show.as_json({"items": found, "next_cursor": cursor})
         return
-    columns = ("id", "state", "kind", "progress", "length", "age", "sender", "topic")
+    columns = ("id", "state", "kind", "progress", "length", "age", "sender", "topic", "title")
     rows = [
         (
             t["task_id"],
@@ -99,6 +100,7 @@ def list_tasks(
             show.age(t["created_at"]),
             t["sender"],
             t["topic"],
+            titles.get(t["task_id"]),
         )
         for t in found
     ]
@@ -110,6 +112,7 @@ def show_task(
     detail: Annotated[
         bool, typer.Option("--detail", help="What only operators see, on the server's machine: the stack of an error.")
     ] = False,
+    asked: Annotated[bool, typer.Option("--input", help="What was asked for, as JSON.")] = False,
     data_dir: DataDir = None,
     redis_url: RedisUrl = None,
     as_json: Json = False,
@@ -122,12 +125,16 @@ def show_task(
         insight.show_task(load(data_dir=data_dir, redis_url=redis_url), task_id, as_json=as_json)
         return
     with Client(url) as client:
+        if asked:
+            show.as_json(client.get(f"/api/tasks/{quoted(task_id)}/input"))
+            return
         task = client.task(task_id)
+        title = None if as_json else client.titles([task_id]).get(task_id)
     if as_json:
         show.as_json(task)
         return
     task.pop("links", None)
-    show.facts(task)
+    show.facts({"title": title, **task})
 
 
 def result(task_id: TaskId, as_json: Json = False, url: Url = None) -> None:

@@ -127,6 +127,18 @@ PATHS: dict[str, dict[str, Spec]] = {
             parameters=({**query("task", {"type": "array", "items": STRING}), "required": True}, *CURSOR),
         )
     },
+    f"{TASK}/input": {
+        "get": op("input", "What was asked for, as it is stored.", {200: "Input"}, (404, 410)),
+    },
+    "/api/titles": {
+        "get": op(
+            "titles",
+            "Short titles, made from the inputs. Unknown and foreign tasks, and those without one, are left out.",
+            {200: "Titles"},
+            (400,),
+            parameters=({**query("task", {"type": "array", "items": STRING}, "up to 200 ids"), "required": True},),
+        )
+    },
     f"{TASK}/result": {
         "get": op(
             "result",

@@ -11,6 +11,7 @@ from unbroken.server.routes.session import SignIn
 from unbroken.tasks.events import NAMES
 from unbroken.tasks.inputs import BatchInput, ChainInput, Submit, TextInput
 from unbroken.tasks.state import Reason, State
+from unbroken.tasks.title import TITLE_MAX
 
 Schema = dict[str, Any]
 
@@ -48,10 +49,11 @@ def components() -> dict[str, Schema]:
     models = [(model, "validation") for model in (Submit, TextInput, BatchInput, ChainInput, Replay, SignIn)]
     _, definitions = models_json_schema(models, ref_template="#/components/schemas/{model}")  # type: ignore[arg-type]
     made: dict[str, Schema] = dict(definitions["$defs"])
-    made["Submit"]["properties"]["input"] = {
+    made["Input"] = {
         "description": "By kind; kinds that the operator registered have their own.",
         "anyOf": [ref("TextInput"), ref("BatchInput"), ref("ChainInput"), {"type": "object"}],
     }
+    made["Submit"]["properties"]["input"] = ref("Input")
     return made | _answers()
 
 
@@ -68,6 +70,9 @@ def _answers() -> dict[str, Schema]:
         ),
         "Task": _task(),
         "TaskPage": obj({"items": many(ref("Task")), "next_cursor": maybe(STRING)}),
+        "Titles": obj(
+            {"titles": {"type": "object", "additionalProperties": {"type": "string", "maxLength": TITLE_MAX}}}
+        ),
         "History": obj({"items": many(obj({"id": STRING, "event": ref("EventName"), "data": {"type": "object"}}))}),
         "Recovery": obj(
             {"recovery_id": STRING, "from_checkpoint": maybe(ref("Checkpoint"))}

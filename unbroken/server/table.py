@@ -10,7 +10,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from unbroken.server import openapi
-from unbroken.server.routes import dead, health, many, moves, operating, pages, results, session, stream, tasks
+from unbroken.server.routes import asked, dead, health, many, moves, operating, pages, results, session, stream, tasks
 
 
 class Slim:
@@ -50,6 +50,8 @@ ROUTES = (
     Route(TASK, tasks.delete, methods=["DELETE"]),
     Route(f"{TASK}/stream", STREAM, methods=["GET"]),
     Route("/api/stream", Slim(many.stream), methods=["GET"]),
+    Route(f"{TASK}/input", asked.show, methods=["GET"]),
+    Route("/api/titles", asked.titles, methods=["GET"]),
     Route(f"{TASK}/result", results.result, methods=["GET"]),
     Route(f"{TASK}/rendered", results.rendered, methods=["GET"]),
     Route(f"{TASK}/checkpoint", moves.checkpoint, methods=["GET"]),

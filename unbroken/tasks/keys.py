@@ -1,7 +1,7 @@
 """Names: keys, channels, ids. Every key of the model is made here or, from the same prefix, by the scripts.
 
 key (prefix `ub:{s0}:`)      type    lifetime
-task:<id>                    hash    record; until `done`/`dead` is swept
+task:<id>                    hash    record, with a short title; until `done`/`dead` is swept
 in:<id>                      string  input (msgpack); with the task
 ev:<id>                      stream  the log, ids <epoch>-<n>; fields e name, d data, x aux; with the task
 text:<id>                    string  all text so far; with the task

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from unbroken.tasks import keys
+from unbroken.tasks import codec, keys
 from unbroken.tasks.connection import Calls, translated
+from unbroken.tasks.errors import Corrupt
 from unbroken.tasks.events import NAMES, EventId
 from unbroken.tasks.record import pairs
 from unbroken.tasks.state import State
 
+INPUT_LIMIT = 64 * 1024 * 1024  # bytes that are decoded; far above what a submit may hold
 _NAMES = frozenset(name.encode() for name in NAMES)
 
 
@@ -51,6 +53,34 @@ class Log:
         with translated():
             raw = await self.redis.get(keys.key("text", task_id))
         return None if raw is None else bytes(raw)
+
+    async def input(self, task_id: str) -> dict[str, Any] | None:
+        """What was asked for, as it was stored; None when it is not kept any more. Raises Corrupt."""
+        with translated():
+            raw = await self.redis.get(keys.key("in", task_id))
+        if raw is None:
+            return None
+        given = codec.unpack(raw, limit=INPUT_LIMIT)
+        if not isinstance(given, dict):
+            raise Corrupt(f"the input of {task_id} is no object")
+        return given
+
+    async def titles(self, ids: Sequence[str], owner: str) -> dict[str, str]:
+        """The titles of those of `ids` that are this owner's and have one, in one round trip."""
+        known = [task_id for task_id in dict.fromkeys(ids) if keys.is_task_id(task_id)]
+        with translated():
+            async with self.redis.pipeline(transaction=False) as pipe:
+                for task_id in known:
+                    pipe.hmget(keys.key("task", task_id), "owner", "title")
+                replies = await pipe.execute(raise_on_error=False) if known else []
+        found: dict[str, str] = {}
+        for task_id, reply in zip(known, replies, strict=True):
+            if not isinstance(reply, list):  # a key of a wrong type harms only its task
+                continue
+            whose, title = reply
+            if whose is not None and whose.decode() == owner and title:
+                found[task_id] = title.decode("utf-8", "replace")
+        return found
 
     async def items(self, task_id: str) -> dict[int, bytes]:
         """Results of a batch by index: the JSON of each item event."""

@@ -42,6 +42,7 @@ class NewTask:
     head_ms: int = 0
     cache_ms: int = 0
     callback: str = ""
+    title: str = ""
     extra: tuple[tuple[str, str], ...] = ()
 
     def fields(self) -> dict[str, str]:
@@ -114,7 +115,8 @@ class Store(Log):
         idem = keys.idem(new.owner, idempotency_key) if idempotency_key else ""
         digest = hashlib.sha256(codec.pack([new.fields(), new.due_ms, new.input])).hexdigest()
         cache = keys.idem(new.owner, new.kind + codec.pack(new.input).hex()) if new.cache_ms else ""
-        flat = [part for pair in new.fields().items() for part in pair]
+        # the title follows from the input: it is no part of what makes two submits the same
+        flat = [part for pair in (new.fields() | {"title": new.title}).items() for part in pair]
         reply = await self.calls.call(
             "create",
             keys.key("task", task_id),

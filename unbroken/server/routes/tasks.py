@@ -20,6 +20,7 @@ from unbroken.tasks.keys import is_task_id
 from unbroken.tasks.record import Task
 from unbroken.tasks.state import State
 from unbroken.tasks.store import NewTask
+from unbroken.tasks.title import title_of
 
 LIST_MAX = 200
 PRIVATE = {"Cache-Control": "private, no-cache"}
@@ -68,11 +69,12 @@ def prepare(shared: Services, owner: str, body: dict[str, Any]) -> NewTask:
             check_url(submit.callback, shared.settings)
         except Forbidden as error:
             raise field_error("callback", str(error)) from None
+    kept = data.model_dump(mode="json", exclude_unset=True)
     head = {"high": 1, "normal": 0, "low": -1}[submit.priority] * shared.settings.head_start_s
     return NewTask(
         owner=owner,
         kind=submit.kind,
-        input=data.model_dump(mode="json", exclude_unset=True),
+        input=kept,
         unit=kind.unit,
         total=kind.total(data),
         priority=submit.priority,
@@ -86,6 +88,7 @@ def prepare(shared: Services, owner: str, body: dict[str, Any]) -> NewTask:
         head_ms=int(head * 1000),
         cache_ms=int(submit.cache_s * 1000),
         callback=submit.callback or "",
+        title=title_of(kept),
     )
 
 
