@@ -1,13 +1,14 @@
 // @ts-check
 /**
- * Watch a task of an Unbroken server: from a page, a worker or node 20. No dependencies, no DOM.
+ * Watch a task of an Unbroken server: from a page, a worker or node 20. No dependencies, no DOM. Its parts are in the
+ * folder `stream/`, which has to lie beside this file.
  *
  *     import { follow, textOf } from "https://host/static/stream.js";
  *
  *     const task = follow("0-abc", { base: "https://host" });
  *     task.on("change", (view) => show(textOf(view.text), view.progress));
  *     task.on("connection", ({ phase, retryAt, reconnects, replayed }) => ...);
- *     const end = await task.finished;      // completed, failed or cancelled, or the stream was refused
+ *     const end = await task.finished;      // completed, failed or cancelled; rejects (ApiError) when it is refused
  *     await task.recover();                 // also pause(), cancel()
  *     task.drop();                          // cut the line, to see it heal
  *     task.close();
@@ -31,6 +32,7 @@
  * @property {TaskView} [view]        go on from a view that is already here
  */
 
+import { checked, checkedEar, checkedId } from "./stream/calls.js";
 import { INITIAL, fold, isTerminal } from "./stream/fold.js";
 import { Link } from "./stream/link.js";
 import { ApiError, explain } from "./stream/problems.js";
@@ -87,12 +89,20 @@ function listenToTheMachine(link) {
 /** Just enough of an event emitter. An ear that throws does not stop the others. */
 class Emitter {
   /** @type {Map<string, Set<Function>>} */ #ears = new Map();
+  #names;
+
+  /** @param {readonly string[]} names of the events there are */
+  constructor(names) {
+    this.#names = names;
+  }
 
   /**
    * Listens; returns how to stop listening.
    * @param {string} name @param {(...args: any[]) => void} ear @returns {() => void}
+   * @throws {TypeError} for an event that does not exist
    */
   on(name, ear) {
+    checkedEar(this.#names, name, ear);
     const ears = this.#ears.get(name) ?? new Set();
     this.#ears.set(name, ears.add(ear));
     return () => ears.delete(ear);
@@ -129,11 +139,11 @@ export class Followers extends Emitter {
 
   /** @param {Iterable<string>} ids @param {FollowOptions} options @param {boolean} [single] use the task's own stream */
   constructor(ids, options, single = false) {
-    super();
+    super(["change", "connection", "refused"]);
     this.#options = options;
     this.#single = single;
     for (const id of ids) this.#views.set(id, options.view ?? INITIAL);
-    this.#wanted = new Set(this.#views.keys());
+    this.#wanted = new Set([...this.#views.keys()].map(checkedId));
     const { fetch, silenceMs, retryMs, maxDelayMs, random } = options;
     /** The connection; its `status` is always the newest. */
     this.link = new Link({
@@ -164,7 +174,7 @@ export class Followers extends Emitter {
 
   /** Watches exactly these tasks; views of those that stay are kept. @param {Iterable<string>} ids @returns {void} */
   set(ids) {
-    this.#wanted = new Set(ids);
+    this.#wanted = new Set([...ids].map(checkedId));
     const fresh = this.ids.filter((id) => !this.#views.has(id));
     if (this.#wanted.size === 0) return this.link.stop();
     if (fresh.length === 0) {
@@ -245,15 +255,21 @@ export class Follower extends Emitter {
   /** @type {FollowOptions} */ #options;
   #many;
   /** @type {(view: TaskView) => void} */ #finish = () => {};
+  /** @type {(error: ApiError) => void} */ #fail = () => {};
 
   /** @param {string} taskId @param {FollowOptions} options */
   constructor(taskId, options) {
-    super();
+    super(["change", "connection", "end"]);
     this.taskId = taskId;
     this.#options = options;
-    /** Resolves with the view when the task, or the watching of it, has ended.
+    /** Resolves with the view when the task has ended, or with what is known so far at close(). Rejects with an
+     * ApiError when the server will not serve the stream: no such task (404), not signed in (401), gone (410).
      * @type {Promise<TaskView>} */
-    this.finished = new Promise((resolve) => (this.#finish = resolve));
+    this.finished = new Promise((resolve, reject) => {
+      this.#finish = resolve;
+      this.#fail = reject;
+    });
+    this.finished.catch(() => {}); // who listens to "end" only has heard of it
     this.#many = new Followers([taskId], options, true);
     this.#many.on("change", (_id, view, events) => this.emit("change", view, events));
     this.#many.on("connection", (status) => this.#tell(status));
@@ -302,7 +318,8 @@ export class Follower extends Emitter {
     this.emit("connection", status);
     if (status.phase !== "ended") return;
     this.emit("end", this.view, status.error);
-    this.#finish(this.view);
+    if (status.error === null) this.#finish(this.view);
+    else this.#fail(new ApiError(status.error));
   }
 
   /** @param {string} what @returns {Promise<any>} @throws {ApiError} */
@@ -315,12 +332,15 @@ export class Follower extends Emitter {
   }
 }
 
-/** Watches one task on its own stream. @param {string} taskId @param {FollowOptions} [options] */
+/** Watches one task on its own stream. @param {string} taskId @param {FollowOptions} [options]
+ * @throws {TypeError} for an option that does not exist, and for what is not an id */
 export function follow(taskId, options = {}) {
-  return new Follower(taskId, options);
+  return new Follower(checkedId(taskId), checked(options));
 }
 
-/** Watches several tasks on one connection. @param {Iterable<string>} ids @param {FollowOptions} [options] */
+/** Watches several tasks on one connection. @param {Iterable<string>} ids @param {FollowOptions} [options]
+ * @throws {TypeError} for an option that does not exist, and for what is no list of ids */
 export function followMany(ids, options = {}) {
-  return new Followers(ids, options);
+  if (typeof ids === "string") throw new TypeError("followMany takes a list of task ids: followMany([id])");
+  return new Followers(ids, checked(options));
 }

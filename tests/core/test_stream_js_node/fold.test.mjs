@@ -112,3 +112,14 @@ test("a megabyte in small chunks takes no whole-text work", () => {
   assert.equal(view.text.length, 1_000_000);
   assert.ok(most.blocks <= HARD);
 });
+
+test("what is completed is done to its last part, as the task object says", () => {
+  const events = [
+    { type: "progress", data: { progress: 0.945, done: 378, total: 400, unit: "tokens" }, id: "1-1" },
+    { type: "done", data: { state: "completed", length: 0 }, id: "1-2" },
+  ];
+  const { progress, done, total } = foldAll(events);
+  assert.deepEqual([progress, done, total], [1, 400, 400]);
+  const counted = foldAll([{ ...events[0], data: { ...events[0].data, total: null } }, events[1]]);
+  assert.deepEqual([counted.done, counted.total], [378, null]);
+});

@@ -1,7 +1,7 @@
 // follow() against a real HTTP server that misbehaves in the ways real ones do.
 import assert from "node:assert/strict";
 import { afterEach, test } from "node:test";
-import { follow, followMany, textOf } from "../../../unbroken/static/stream.js";
+import { ApiError, follow, followMany, textOf } from "../../../unbroken/static/stream.js";
 import { after, chance, eventStream, folded, frame, randomLog, serve, until } from "./support.mjs";
 
 let server;
@@ -58,7 +58,11 @@ for (const [code, word] of [[401, "sign-in"], [404, "not-found"], [410, "gone"]]
     task = follow("0-x", { base: server.base, ...quick });
     let problem = null;
     task.on("end", (_view, error) => (problem = error));
-    await task.finished;
+    await assert.rejects(task.finished, (error) => {
+      assert.ok(error instanceof ApiError);
+      assert.deepEqual([error.status, error.code, error.message], [code, word, error.problem.message]);
+      return true;
+    });
     assert.equal(problem.code, word);
     assert.match(problem.message, /\w+ \w+/);
     assert.equal(server.seen.length, 1);
@@ -121,7 +125,7 @@ test("a stream that never fits together is given up with words, not asked for ev
   task = follow("0-x", { base: server.base, ...quick });
   let problem = null;
   task.on("end", (_view, error) => (problem = error));
-  await task.finished;
+  await assert.rejects(task.finished, /stored result is still right/);
   assert.equal(problem.code, "damaged");
   assert.ok(server.seen.length <= 7);
 });
@@ -305,4 +309,39 @@ test("a task that comes back after a reconnect is asked for again", async () => 
   await until("the second connection", () => server.seen.length === 2);
   many.set(["a", "b"]);
   await until("the end", () => many.view("a").state === "completed");
+});
+
+test("a refusal that nobody waits for is no unhandled rejection", async () => {
+  const unhandled = [];
+  const hear = (error) => unhandled.push(error);
+  process.on("unhandledRejection", hear);
+  server = await serve(status(404, "{}"));
+  task = follow("0-x", { base: server.base, ...quick });
+  await until("the end", () => task.connection.phase === "ended");
+  await new Promise((resolve) => setTimeout(resolve, 20));
+  process.off("unhandledRejection", hear);
+  assert.deepEqual(unhandled, []);
+});
+
+test("a call that would do nothing is told", () => {
+  assert.throws(() => follow("0-x", { onChange() {} }), /no option "onChange".*task\.on\("change"/);
+  assert.throws(() => follow("0-x", { silence: 3 }), /no option "silence"\. There are: base,/);
+  assert.throws(() => follow("0-x", { silenceMs: "3" }), /number of milliseconds/);
+  assert.throws(() => follow("0-x", { base: new URL("http://x") }), /base is an address/);
+  assert.throws(() => follow("0-x", null), /options are an object/);
+  assert.throws(() => follow(""), /id is a text/);
+  assert.throws(() => follow({ task_id: "0-x" }), /give it task\.task_id/);
+  assert.throws(() => followMany("0-x"), /followMany\(\[id\]\)/);
+  assert.throws(() => followMany([1]), /id is a text/);
+  const many = followMany([]);
+  assert.throws(() => many.on("end", () => {}), /no event "end"\. There are: change, connection, refused/);
+  assert.throws(() => many.on("change"), /needs a function/);
+  many.close();
+});
+
+test("an address may end in a slash", async () => {
+  server = await serve((_request, response) => response.writeHead(204).end());
+  task = follow("0-x", { base: `${server.base}/`, ...quick });
+  await task.finished;
+  assert.equal(server.seen[0].url, "/api/tasks/0-x/stream");
 });

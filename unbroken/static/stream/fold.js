@@ -17,7 +17,7 @@
  * @property {string | null} retryAt     ISO time of the next try, while one is waiting
  * @property {string | null} at          ISO time of the newest status event
  * @property {number} progress           0..1
- * @property {number | null} done        in `unit`
+ * @property {number | null} done        in `unit`; all of them, once it is completed
  * @property {number | null} total       in `unit`
  * @property {string | null} unit        tokens, items, steps
  * @property {Rope} text
@@ -105,6 +105,7 @@ const EVENTS = {
     reason: null,
     retryAt: null,
     progress: 1,
+    done: view.total ?? view.done, // the last count before the end may be older than the end
     end: { length: data.length, sha256: data.sha256, finishedAt: data.finished_at, result: data.result },
   }),
   failed: (_view, data) => ({ state: data.state ?? "failed", reason: null, retryAt: null, error: data.error ?? null }),

@@ -54,12 +54,18 @@ export function networkProblem(error) {
   return { status: 0, code: "network", message: `The server cannot be reached${said}. It goes on by itself.` };
 }
 
-/** A refused call. */
+/** A refused call. Its `message` is for people. */
 export class ApiError extends Error {
   /** @param {Problem} problem */
   constructor(problem) {
     super(problem.message);
     this.name = "ApiError";
     this.problem = problem;
+    /** The status of the HTTP answer; 0 when there was none. */
+    this.status = problem.status;
+    /** A word for programs: sign-in, not-found, gone, busy, unavailable, network, refused ... */
+    this.code = problem.code;
+    /** Which fields of a body were wrong, and how. */
+    this.fields = problem.fields ?? [];
   }
 }
