@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, async_playwright
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, async_playwright, expect
 
 from tests.support.nursery import QuickStack
 from tests.support.processes import Stack
@@ -29,6 +29,9 @@ FLAGS = [
 ]
 # What the browser itself says about a line that was cut on purpose or a server that was stopped.
 EXPECTED = ("net::ERR_", "status of 404", "status of 50", "status of 401", "status of 409", "status of 422")
+
+PATIENCE_MS = 30_000  # how long the page may take on a busy machine
+expect.set_options(timeout=PATIENCE_MS)
 
 NewPage = Callable[..., Awaitable[Page]]
 
@@ -71,7 +74,7 @@ async def context(browser: Browser, base_url: str) -> AsyncIterator[BrowserConte
     made = await browser.new_context(
         base_url=base_url, viewport={"width": 1280, "height": 860}, reduced_motion="reduce"
     )
-    made.set_default_timeout(20_000)
+    made.set_default_timeout(PATIENCE_MS)
     try:
         yield made
     finally:

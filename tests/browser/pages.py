@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from playwright.async_api import Locator, Page, expect
 
-WAIT_MS = 30_000
+WAIT_MS = 60_000
 
 
 def address(task_id: str) -> str:

@@ -84,7 +84,7 @@ async def test_pictures(browser: Browser, stack: Stack, tmp_path: Path) -> None:
     await page.goto(pages.address(task_id))
     await stack.api.until_length(task_id, 700)
     await pages.button(page, "Drop my connection").click()
-    await expect(page.locator(".story")).to_contain_text("You reconnected", timeout=20_000)
+    await expect(page.locator(".story")).to_contain_text("You reconnected")
     await stack.api.until_length(task_id, 1_500)
     await expect(page.locator(".rendered")).not_to_have_count(0)
     await picture(page, tmp_path, "task")

@@ -130,7 +130,7 @@ class Reading:
         self.raw = b""
         self._parts = response.aiter_raw()
 
-    async def more(self, within: float = 20) -> bool:
+    async def more(self, within: float = 60) -> bool:
         """Read what comes next; False at the end."""
         async with asyncio.timeout(within):
             try:
@@ -139,14 +139,14 @@ class Reading:
                 return False
         return True
 
-    async def until(self, needle: bytes, within: float = 20) -> bytes:
+    async def until(self, needle: bytes, within: float = 60) -> bytes:
         """Read until `needle` was there; all that was read."""
         async with asyncio.timeout(within):
             while needle not in self.raw:
                 assert await self.more(), f"the stream ended before {needle!r}: {self.raw[-500:]!r}"
         return self.raw
 
-    async def rest(self, within: float = 20) -> bytes:
+    async def rest(self, within: float = 60) -> bytes:
         """Read to the end; all that was read."""
         async with asyncio.timeout(within):
             while await self.more():

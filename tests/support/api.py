@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import httpx
 
-from tests.support.wait import until
+from tests.support.wait import PATIENCE_S, until
 from unbroken.tasks.inputs import Message
 from unbroken.worker.backends.scripted import script_text
 
@@ -44,7 +44,7 @@ class Api:
     def __init__(self, url: str, *, key: str | None = None) -> None:
         self.url = url
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self.http = httpx.AsyncClient(base_url=url, headers=headers, timeout=30, trust_env=False)
+        self.http = httpx.AsyncClient(base_url=url, headers=headers, timeout=60, trust_env=False)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -76,7 +76,7 @@ class Api:
         """recover, pause, cancel: the raw answer."""
         return await self.http.post(f"/api/tasks/{task_id}/{what}", headers=headers)
 
-    async def until_state(self, task_id: str, states: str | Iterable[str], *, within: float = 30) -> Task:
+    async def until_state(self, task_id: str, states: str | Iterable[str], *, within: float = PATIENCE_S) -> Task:
         """Wait until the task is in one of `states`."""
         wanted = {states} if isinstance(states, str) else set(states)
         last: dict[str, Any] = {}
@@ -90,7 +90,7 @@ class Api:
         except TimeoutError as error:
             raise TimeoutError(f"{error}; the task is {last}") from None
 
-    async def until_length(self, task_id: str, length: int, *, within: float = 30) -> Task:
+    async def until_length(self, task_id: str, length: int, *, within: float = PATIENCE_S) -> Task:
         """Wait until the task has at least `length` characters of text."""
 
         async def grown() -> Task | None:

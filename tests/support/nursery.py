@@ -103,7 +103,7 @@ class Forked(Process):
         self.send(signal.SIGKILL)
         until_sync(lambda: not self.alive, f"{self.name} to be gone", every=0.002)
 
-    async def stop(self, *, within: float = 30) -> int:
+    async def stop(self, *, within: float = 60) -> int:
         """SIGTERM, and its exit code."""
         self.send(signal.SIGTERM)
         await until(lambda: not self.alive, f"{self.name} to stop", within=within)

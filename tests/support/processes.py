@@ -87,7 +87,7 @@ class Process:
         """SIGCONT."""
         self.send(signal.SIGCONT)
 
-    async def stop(self, *, within: float = 30) -> int:
+    async def stop(self, *, within: float = 60) -> int:
         """SIGTERM, and its exit code. Raises TimeoutError when it does not go."""
         self.send(signal.SIGTERM)
         await until(lambda: not self.alive, f"{self.name} to stop", within=within)
@@ -160,7 +160,7 @@ class Stack:
         url = self.urls[number]
         server = self._start("server", port=url.rpartition(":")[2], **settings)
         self.servers[number : number + 1] = [server]
-        await until(lambda: self._ready(server, url), f"{server.name} to be ready", within=30)
+        await until(lambda: self._ready(server, url), f"{server.name} to be ready")
         return server
 
     async def _ready(self, server: Process, url: str) -> bool:

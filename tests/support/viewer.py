@@ -132,7 +132,7 @@ class Viewer:
             self.end, self.state = event, data["state"]
 
     async def follow(
-        self, *, cuts: int = 0, chance: random.Random | None = None, within: float = 60, reach: int = 2_000
+        self, *, cuts: int = 0, chance: random.Random | None = None, within: float = 100, reach: int = 2_000
     ) -> Viewer:
         """View until the end, over any number of lost connections. With `cuts`, cut the connection that often,
         each time after a random number of bytes up to `reach`. Raises TimeoutError."""
@@ -146,7 +146,7 @@ class Viewer:
                     await asyncio.sleep(chance.uniform(0, 0.03))
         return self
 
-    async def until_length(self, length: int, *, within: float = 30) -> Viewer:
+    async def until_length(self, length: int, *, within: float = 60) -> Viewer:
         """View until the text is at least this long (or over), then leave."""
         async with asyncio.timeout(within), httpx.AsyncClient(timeout=20, trust_env=False) as client:
             while self.end is None and len(self.text) < length:

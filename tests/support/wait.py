@@ -10,7 +10,7 @@ from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
 
-PATIENCE_S = 20.0  # a safety limit, not a promise: a loaded two-core machine is slow
+PATIENCE_S = 60.0  # a safety limit, not a promise: a loaded two-core machine is slow
 
 
 @overload

@@ -11,7 +11,7 @@ from typing import Any
 from redis.asyncio import Redis
 
 from tests.support.desk import OWNER
-from tests.support.wait import until
+from tests.support.wait import PATIENCE_S, until
 from unbroken.tasks import events
 from unbroken.tasks.inputs import Message
 from unbroken.tasks.kind import Kind
@@ -66,7 +66,7 @@ class Crew:
         """The state's word."""
         return (await self.look(task_id)).state.value
 
-    async def reach(self, task_id: str, *states: str, within: float = 20) -> Task:
+    async def reach(self, task_id: str, *states: str, within: float = PATIENCE_S) -> Task:
         """Wait for one of the states."""
 
         async def there() -> Task | None:
