@@ -26,3 +26,11 @@ async def test_the_json_of_a_task_is_the_task_object_and_nothing_more(terminal: 
     task_id = (await terminal("submit", "Secret words")).out.strip()
     for command in (("show", task_id, "--json"), ("list", "--json")):
         assert "Secret" not in (await terminal(*command)).out
+
+
+async def test_a_refusal_is_said_once(terminal: Terminal) -> None:
+    said = await terminal("submit", "Hi", "--topic", "a\nb", code=1)
+    assert said.err == "unbroken: topic: Must be one line, without control characters.\n"
+    said = await terminal("submit", "Hi", "--topic", "a\nb", "--sender", "", code=1)
+    assert said.err.splitlines()[0] == "unbroken: 2 fields are not right"
+    assert len(said.err.splitlines()) == 3

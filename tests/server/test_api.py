@@ -71,7 +71,7 @@ async def test_the_task_object_has_what_the_contract_says(client: httpx.AsyncCli
         ({"input": {"prompt": "x"}, "kind": 7}, "kind"),
         ({"input": {"prompt": "x"}, "max_attempts": "3"}, "max_attempts"),
         ({"input": {"prompt": "x"}, "max_attempts": 0}, "max_attempts"),
-        ({"input": {"prompt": "x"}, "run_at": "2026-01-01T00:00:00"}, ""),
+        ({"input": {"prompt": "x"}, "run_at": "2026-01-01T00:00:00"}, "run_at"),
         ({"input": {"prompt": "x"}, "run_at": "soon"}, "run_at"),
         ({"input": {"prompt": "x", "max_tokens": 2**80}}, "input.max_tokens"),
         ({"kind": "batch", "input": {"instruction": "x", "items": []}}, "input.items"),

@@ -61,6 +61,8 @@ def explain(answer: httpx.Response) -> str:
             where = error.get("field") or error.get("pointer") or error.get("loc") or error.get("name") or ""
             where = ".".join(map(str, where)) if isinstance(where, list) else str(where)
             lines.append(f"  {where}: {error.get('message') or error.get('detail') or error.get('msg') or ''}")
+    if len(lines) > 1:  # the sentence speaks of the first field, so that it need not be read twice
+        lines = [lines[1].strip()] if len(lines) == 2 else [f"{len(lines) - 1} fields are not right", *lines[1:]]
     if answer.status_code == 401:
         lines.append("  (set UNBROKEN_KEY to a key; `unbroken keys create` on the server's machine makes one)")
     return "\n".join(lines)

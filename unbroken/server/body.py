@@ -67,16 +67,18 @@ def _no_constant(word: str) -> NoReturn:
 
 def parse(raw: bytes) -> Any:
     """Strict JSON: UTF-8, no NaN or Infinity, no endless nesting. Raises Problem 400."""
+    if not raw.strip():
+        raise Problem(400, "The body is empty. Send a JSON object.")
     try:
         return json.loads(raw.decode("utf-8"), parse_constant=_no_constant)
     except UnicodeDecodeError:
         raise Problem(400, "The body is not UTF-8.") from None
     except json.JSONDecodeError as error:
-        raise Problem(400, f"The body is not JSON: {error.msg} at character {error.pos}.") from None
+        raise Problem(400, f"The body is not JSON (line {error.lineno}, column {error.colno}).") from None
     except RecursionError:
         raise Problem(400, "The body is nested too deeply.") from None
-    except ValueError as error:
-        raise Problem(400, f"The body is not JSON: {error}.") from None
+    except ValueError:  # NaN, Infinity, or a number of thousands of digits
+        raise Problem(400, "The body is not JSON: it holds a number that JSON does not know.") from None
 
 
 def idempotency_key(request: Request) -> str | None:

@@ -45,12 +45,12 @@ def query(name: str, schema: Spec = STRING, text: str = "") -> Spec:
     return {"name": name, "in": "query", "schema": schema, "description": text or name}
 
 
-def header(name: str, text: str) -> Spec:
+def header(name: str, text: str, schema: Spec = STRING) -> Spec:
     """A parameter in a header."""
-    return {"name": name, "in": "header", "schema": STRING, "description": text}
+    return {"name": name, "in": "header", "schema": schema, "description": text}
 
 
-KEY = header("Idempotency-Key", "1-255 visible ASCII characters")
+KEY = header("Idempotency-Key", "1-255 visible ASCII characters", {"type": "string", "pattern": "^[!-~]{1,255}$"})
 CURSOR = (
     header("Last-Event-ID", "the id of the last event that arrived; wins over the query"),
     query("last_event_id", text="the same; -1 = from the start"),
@@ -58,7 +58,8 @@ CURSOR = (
 )
 LIMIT = query("limit", {"type": "integer", "minimum": 1, "maximum": 200, "default": 50})
 STATE = query("state", {"type": "string", "enum": [state.value for state in State]})
-FILTERS = (STATE, query("kind"), query("sender"), query("topic"), query("priority"), LIMIT, query("cursor"))
+PRIORITY = query("priority", {"type": "string", "enum": ["high", "normal", "low"]})
+FILTERS = (STATE, query("kind"), query("sender"), query("topic"), PRIORITY, LIMIT, query("cursor"))
 SPAN = (query("from", INTEGER, "first code point"), query("to", INTEGER, "behind the last code point"))
 
 
@@ -103,7 +104,12 @@ def _result() -> Spec:
 PATHS: dict[str, dict[str, Spec]] = {
     "/api/tasks": {
         "post": op(
-            "create", "Create a task.", {201: "Task"}, (400, 413, 415, 422, 429, 507), parameters=(KEY,), body="Submit"
+            "create",
+            "Create a task; 200 with a finished one where cache_s allows that.",
+            {200: "Task", 201: "Task"},
+            (400, 413, 415, 422, 429, 507),
+            parameters=(KEY,),
+            body="Submit",
         ),
         "get": op("list", "List tasks, newest first.", {200: "TaskPage"}, (400, 422), parameters=FILTERS),
     },
@@ -135,7 +141,7 @@ PATHS: dict[str, dict[str, Spec]] = {
             "titles",
             "Short titles, made from the inputs. Unknown and foreign tasks, and those without one, are left out.",
             {200: "Titles"},
-            (400,),
+            (400, 422),
             parameters=({**query("task", {"type": "array", "items": STRING}, "up to 200 ids"), "required": True},),
         )
     },
@@ -172,10 +178,16 @@ PATHS: dict[str, dict[str, Spec]] = {
     },
     f"{TASK}/pause": {
         "post": op(
-            "pause", "Stop a task and keep its progress.", {200: "Task", 202: "Task"}, (404, 409), parameters=(KEY,)
+            "pause",
+            "Stop a task and keep its progress.",
+            {200: "Task", 202: "Task"},
+            (400, 404, 409),
+            parameters=(KEY,),
         )
     },
-    f"{TASK}/cancel": {"post": op("cancel", "Stop a task for good.", {200: "Task"}, (404, 409), parameters=(KEY,))},
+    f"{TASK}/cancel": {
+        "post": op("cancel", "Stop a task for good.", {200: "Task"}, (400, 404, 409), parameters=(KEY,))
+    },
     "/api/dead-letters": {
         "get": op(
             "dead_letters",
@@ -190,7 +202,7 @@ PATHS: dict[str, dict[str, Spec]] = {
             "replay",
             "Continue failed tasks from their checkpoints with fresh budgets.",
             {200: "Replayed"},
-            (400, 413, 415, 422),
+            (400, 413, 415, 422, 507),
             parameters=(KEY,),
             body="Replay",
         )
@@ -208,11 +220,9 @@ PATHS: dict[str, dict[str, Spec]] = {
         ),
         "delete": op("sign_out", "Forget the cookie.", {204: None}, (403,), open_to_all=True),
     },
-    "/api/openapi.json": {
-        "get": op("openapi", "This description.", {200: plain("application/json")}, open_to_all=True)
-    },
+    "/api/openapi.json": {"get": op("openapi", "This description.", {200: "Description"}, open_to_all=True)},
     "/metrics": {"get": op("metrics", "Numbers for Prometheus.", {200: plain("text/plain")})},
-    "/healthz": {"get": op("alive", "The process serves.", {200: plain("application/json")}, open_to_all=True)},
+    "/healthz": {"get": op("alive", "The process serves.", {200: "Alive"}, open_to_all=True)},
     "/readyz": {"get": op("ready", "Redis and all loops answer.", {200: "Ready", 503: "Ready"}, open_to_all=True)},
 }
 

@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
 from unbroken.tasks.errors import Conflict, Corrupt, NotFound, Refused, StoreUnavailable, UnbrokenError
+from unbroken.tasks.words import wrong_fields
 
 log = logging.getLogger("unbroken.server")
 MAX_FIELDS = 50  # wrong fields that one answer names
@@ -75,19 +76,25 @@ def not_found() -> Problem:
     return Problem(404, "There is no such task.")
 
 
-def invalid(error: ValidationError, prefix: str = "") -> Problem:
-    """422 with one entry for each wrong field. The given value is not repeated: it may be long or secret."""
+def invalid(error: ValidationError, model: type[BaseModel], prefix: str = "") -> Problem:
+    """422 with one entry for each wrong field of a body that should have been a `model`. What is wrong with the body as
+    a whole has `prefix`, or "body", for its field. The given value is not repeated: it may be long or secret."""
     fields = []
-    for one in error.errors(include_url=False, include_context=False, include_input=False)[:MAX_FIELDS]:
-        path = ".".join([*([prefix] if prefix else []), *(str(part) for part in one["loc"])])
-        message = one["msg"].removeprefix("Value error, ")
-        fields.append({"field": path, "message": message})
-    return Problem(422, "Some fields are not right.", errors=fields)
+    for where, says in wrong_fields(error, model, MAX_FIELDS):
+        path = ".".join([*([prefix] if prefix else []), *where]) or "body"
+        fields.append({"field": path, "message": says})
+    return _fields_problem(422, fields)
 
 
 def field_error(field: str, message: str, status: int = 422) -> Problem:
     """One wrong field."""
-    return Problem(status, message, errors=[{"field": field, "message": message}])
+    return _fields_problem(status, [{"field": field, "message": message}])
+
+
+def _fields_problem(status: int, fields: list[dict[str, str]]) -> Problem:
+    """The sentence names the first field, for whoever shows only that."""
+    more = f" ({len(fields) - 1} more in errors)" if len(fields) > 1 else ""
+    return Problem(status, f"{fields[0]['field']}: {fields[0]['message']}{more}", errors=fields)
 
 
 def from_exception(error: Exception) -> Problem:

@@ -10,6 +10,7 @@ from unbroken.server.routes.dead import Replay
 from unbroken.server.routes.session import SignIn
 from unbroken.tasks.events import NAMES
 from unbroken.tasks.inputs import BatchInput, ChainInput, Submit, TextInput
+from unbroken.tasks.registry import BUILT_IN
 from unbroken.tasks.state import Reason, State
 from unbroken.tasks.title import TITLE_MAX
 
@@ -54,7 +55,24 @@ def components() -> dict[str, Schema]:
         "anyOf": [ref("TextInput"), ref("BatchInput"), ref("ChainInput"), {"type": "object"}],
     }
     made["Submit"]["properties"]["input"] = ref("Input")
+    made["Submit"]["allOf"] = [_by_kind(kind, spec.input.__name__) for kind, spec in BUILT_IN.items()]
+    # What the models check beside their fields, said in the schema's own words.
+    made["TextInput"]["oneOf"] = [_given("prompt", "string"), _given("messages", "array")]
+    made["Replay"]["oneOf"] = [_given("task_ids", "array"), _given("group", "string"), _given("all", "boolean")]
     return made | _answers()
+
+
+def _by_kind(kind: str, shape: str) -> Schema:
+    """The input of one kind; `text` is also what is meant when no kind is named."""
+    named: Schema = {"properties": {"kind": {"const": kind}}}
+    if kind != Submit.model_fields["kind"].default:
+        named["required"] = ["kind"]
+    return {"if": named, "then": {"properties": {"input": ref(shape)}}}
+
+
+def _given(name: str, kind: str) -> Schema:
+    """The field is there, and not null."""
+    return {"required": [name], "properties": {name: {"type": kind}}}
 
 
 def _answers() -> dict[str, Schema]:
@@ -95,6 +113,8 @@ def _answers() -> dict[str, Schema]:
             | {"oldest_pending_s": maybe(NUMBER)}
         ),
         "Session": obj({"owner": maybe(STRING), "keys_required": BOOLEAN}),
+        "Alive": obj({"status": {"const": "ok"}}),
+        "Description": {"type": "object", "description": "OpenAPI 3.1"},
         "Ready": obj({"status": STRING, "checks": {"type": "object", "additionalProperties": BOOLEAN}}),
         "Problem": obj(
             {"type": STRING, "title": STRING, "status": INTEGER, "detail": STRING, "state": ref("State")}

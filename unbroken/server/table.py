@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -12,11 +13,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from unbroken.server import openapi
 from unbroken.server.routes import asked, dead, health, many, moves, operating, pages, results, session, stream, tasks
 
+Endpoint = Callable[[Request], Awaitable[Response]]
+
 
 class Slim:
     """An endpoint as an ASGI application: while a stream lasts, nothing of the request is kept but the stream."""
 
-    def __init__(self, endpoint: Callable[[Request], Awaitable[Response]]) -> None:
+    def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -43,7 +46,7 @@ def direct(scope: Scope) -> ASGIApp | None:
     return STREAM
 
 
-ROUTES = (
+_ROUTES = (
     Route("/api/tasks", tasks.create, methods=["POST"]),
     Route("/api/tasks", tasks.index, methods=["GET"]),
     Route(TASK, tasks.show, methods=["GET"]),
@@ -73,3 +76,23 @@ ROUTES = (
     Route("/static/{path:path}", pages.static, methods=["GET"]),
     Route("/", pages.index, methods=["GET"]),
 )
+
+
+def _joined(routes: Sequence[Route]) -> Iterator[Route]:
+    """One route for each address, so that a refusal of a method names all that there are."""
+    by_path: dict[str, list[Route]] = {}
+    for route in routes:
+        by_path.setdefault(route.path, []).append(route)
+    for path, some in by_path.items():
+        if len(some) == 1:
+            yield some[0]
+            continue
+        endpoints = {method: route.endpoint for route in some for method in route.methods or ()}
+        yield Route(path, partial(_choose, endpoints), methods=list(endpoints))
+
+
+async def _choose(endpoints: Mapping[str, Endpoint], request: Request) -> Response:
+    return await endpoints[request.method](request)
+
+
+ROUTES = tuple(_joined(_ROUTES))

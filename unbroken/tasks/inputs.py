@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 MAX_PROMPT = 1_000_000  # characters; a long book chapter several times over
 MAX_ITEMS = 1_000
@@ -76,9 +76,9 @@ class TextInput(Sampling):
     @model_validator(mode="after")
     def _one_of(self) -> TextInput:
         if (self.prompt is None) == (self.messages is None):
-            raise ValueError("give either a prompt or messages")
+            raise ValueError("Give either prompt or messages.")
         if self.messages is not None and not any(m.content.strip() for m in self.messages):
-            raise ValueError("the messages are empty")
+            raise ValueError("The messages are empty.")
         return self
 
 
@@ -120,8 +120,9 @@ class Submit(Strict):
     callback: Annotated[str, StringConstraints(max_length=2_000, pattern=r"^https?://[^\s\x00-\x1f]+$")] | None = None
     """Opt-in: where to send a signed webhook when the task is completed or failed."""
 
-    @model_validator(mode="after")
-    def _aware(self) -> Submit:
-        if self.run_at is not None and self.run_at.tzinfo is None:
-            raise ValueError("run_at needs a time zone, such as 2026-01-31T18:00:00Z")
-        return self
+    @field_validator("run_at")
+    @classmethod
+    def _aware(cls, given: datetime | None) -> datetime | None:
+        if given is not None and given.tzinfo is None:
+            raise ValueError("Needs a time zone, such as 2026-01-31T18:00:00Z.")
+        return given

@@ -14,6 +14,7 @@ from redis.asyncio import Redis
 from unbroken.tasks import codec, keys
 from unbroken.tasks.connection import Calls, connect, translated
 from unbroken.tasks.errors import Conflict, Corrupt, NotFound, Refused
+from unbroken.tasks.events import iso
 from unbroken.tasks.log import Log
 from unbroken.tasks.record import CHECKPOINT_FIELDS, CheckpointInfo, Task, pairs
 from unbroken.tasks.settings import Settings
@@ -247,7 +248,10 @@ class Store(Log):
             raise NotFound(task_id)
         if reply[0] == b"REFUSED":
             state = reply[1].decode()
-            raise Refused(state, WHY.get((op, state)) or WHY.get((op, "*"), "").format(state=state))
+            why = WHY.get((op, state)) or WHY.get((op, "*"), "").format(state=state)
+            if len(reply) > 2 and reply[2] and state in LATER:
+                why = LATER[state].format(at=iso(int(reply[2])))
+            raise Refused(state, why)
         return reply
 
     # dead letters
@@ -343,12 +347,14 @@ WHY: dict[tuple[str, str], str] = {
     ("recover", "cancelled"): "The task was cancelled.",
     ("recover", "processing"): "The task is running and was never paused.",
     ("recover", "pending"): "The task has not started yet; it will be run as soon as a worker is free.",
-    (
-        "recover",
-        "recovering",
-    ): "The task continues by itself as soon as a worker is free, or at its retry time.",
+    ("recover", "recovering"): "The task continues by itself as soon as a worker is free.",
     ("pause", "*"): "A task that is {state} cannot be paused.",
     ("cancel", "*"): "The task is {state} already.",
     ("replay", "*"): "Only failed tasks can be replayed; this one is {state}.",
     ("purge", "*"): "Only a task that has ended can be deleted; this one is {state}. Cancel it first.",
+}
+# The same where it waits for its time.
+LATER = {
+    "pending": "The task has not started yet; it is to start at {at}.",
+    "recovering": "The task continues by itself; its next try is at {at}.",
 }

@@ -8,6 +8,7 @@ from starlette.responses import JSONResponse, Response
 from unbroken.server.auth import caller
 from unbroken.server.context import services
 from unbroken.server.problems import Problem, field_error
+from unbroken.server.query import query
 
 TITLES_MAX = 200  # ids of one call: a page of the list
 NO_STORE = {"Cache-Control": "no-store"}
@@ -26,6 +27,7 @@ async def show(request: Request) -> Response:
 async def titles(request: Request) -> Response:
     """GET /api/titles?task=a&task=b"""
     shared, who = services(request), await caller(request)
+    query(request, several=("task",))
     ids = request.query_params.getlist("task")
     if not 1 <= len(ids) <= TITLES_MAX:
         raise field_error("task", f"Name 1 to {TITLES_MAX} tasks: ?task=...&task=...", 400)

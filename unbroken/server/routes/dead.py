@@ -12,7 +12,8 @@ from unbroken.server.auth import caller
 from unbroken.server.body import idempotency_key, read_object
 from unbroken.server.context import services
 from unbroken.server.problems import invalid
-from unbroken.server.routes.tasks import LIST_MAX, whole
+from unbroken.server.query import query, whole
+from unbroken.server.routes.tasks import LIST_MAX
 from unbroken.tasks.dead import replay_many
 from unbroken.tasks.inputs import Strict
 
@@ -30,15 +31,16 @@ class Replay(Strict):
     @model_validator(mode="after")
     def _one_of(self) -> Replay:
         if sum(value is not None for value in (self.task_ids, self.group, self.all)) != 1:
-            raise ValueError("give exactly one of task_ids, group and all")
+            raise ValueError("Give exactly one of task_ids, group and all.")
         return self
 
 
 async def index(request: Request) -> Response:
     """GET /api/dead-letters"""
     shared, who = services(request), await caller(request)
-    group = request.query_params.get("group")
-    limit = whole(request.query_params.get("limit"), "limit", default=LIST_MAX, low=1, high=LIST_MAX)
+    given = query(request, "group", "limit")
+    group = given.get("group")
+    limit = whole(given.get("limit"), "limit", default=LIST_MAX, low=1, high=LIST_MAX)
     if group is None:
         return JSONResponse({"groups": await shared.store.dead_groups(who.owner, limit=limit)}, headers=NO_STORE)
     ids = await shared.store.dead_ids(who.owner, group, limit=limit) if group else []
@@ -53,7 +55,7 @@ async def replay(request: Request) -> Response:
     try:
         asked = Replay.model_validate(await read_object(request, shared.settings.body_max))
     except ValidationError as error:
-        raise invalid(error) from None
+        raise invalid(error, Replay) from None
     ids = asked.task_ids
     if ids is None:
         ids = await shared.store.dead_ids(who.owner, asked.group, limit=REPLAY_MAX)

@@ -13,7 +13,8 @@ from starlette.responses import Response
 from unbroken.server.auth import caller
 from unbroken.server.context import Services, services
 from unbroken.server.problems import Problem, field_error
-from unbroken.server.routes.tasks import matches, whole
+from unbroken.server.query import query, whole
+from unbroken.server.routes.tasks import matches
 from unbroken.tasks.errors import NotFound
 from unbroken.tasks.events import sha256
 from unbroken.tasks.keys import is_task_id
@@ -137,11 +138,11 @@ async def rendered(request: Request) -> Response:
     fetching one would tell a stranger that somebody reads."""
     shared, who = services(request), await caller(request)
     task = await shared.store.get(request.path_params["task_id"], who.owner)
-    query = request.query_params
-    start = whole(query.get("from"), "from", default=0, low=0, high=10**9)
-    stop = whole(query.get("to"), "to", default=start + RENDER_MAX, low=0, high=10**9)
+    given = query(request, "from", "to")
+    start = whole(given.get("from"), "from", default=0, low=0, high=10**9)
+    stop = whole(given.get("to"), "to", default=start + RENDER_MAX, low=0, high=10**9)
     if stop < start or stop - start > RENDER_MAX:
-        raise field_error("to", f"At most {RENDER_MAX} characters at once, and not before `from`.")
+        raise field_error("to", f"Must be behind `from`, by {RENDER_MAX} at most.")
     text = (await shared.store.text(task.id) or b"").decode("utf-8", "replace")[start:stop]
     html = await asyncio.to_thread(_markdown.render, text)
     headers = {

@@ -40,7 +40,7 @@ async def sign_in(request: Request) -> Response:
     try:
         given = SignIn.model_validate(await read_object(request, BODY_MAX))
     except ValidationError as error:
-        raise invalid(error) from None
+        raise invalid(error, SignIn) from None
     key = await shared.access.by_key(given.key.strip())
     if key is None:
         raise unauthorized()

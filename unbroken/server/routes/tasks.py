@@ -14,6 +14,7 @@ from unbroken.server.body import idempotency_key, read_object
 from unbroken.server.callbacks import Forbidden, check_url
 from unbroken.server.context import Services, services
 from unbroken.server.problems import Problem, field_error, invalid, retry_after
+from unbroken.server.query import one_of, query, whole
 from unbroken.tasks.errors import NotFound
 from unbroken.tasks.inputs import Submit
 from unbroken.tasks.keys import is_task_id
@@ -23,6 +24,7 @@ from unbroken.tasks.store import NewTask
 from unbroken.tasks.title import title_of
 
 LIST_MAX = 200
+PRIORITIES = ("high", "normal", "low")
 PRIVATE = {"Cache-Control": "private, no-cache"}
 
 
@@ -36,7 +38,7 @@ async def create(request: Request) -> Response:
     try:
         task, replayed = await shared.store.create(new, actor=who.actor, idempotency_key=key)
     except (ValueError, OverflowError, TypeError) as error:  # what msgpack cannot carry
-        raise field_error("input", f"The input cannot be stored: {error}") from None
+        raise field_error("input", f"This cannot be stored ({error}).") from None
     view = task.view()
     headers = {"Location": view["links"]["self"], "Cache-Control": "no-store"}
     if replayed:
@@ -56,14 +58,14 @@ def prepare(shared: Services, owner: str, body: dict[str, Any]) -> NewTask:
     try:
         submit = Submit.model_validate(body)
     except ValidationError as error:
-        raise invalid(error) from None
+        raise invalid(error, Submit) from None
     kind = shared.kinds.get(submit.kind)
     if kind is None:
-        raise field_error("kind", f"There is no such kind; known are {', '.join(sorted(shared.kinds))}.")
+        raise field_error("kind", f"There is no such kind. Known are {', '.join(sorted(shared.kinds))}.")
     try:
         data = kind.input.model_validate(submit.input)
     except ValidationError as error:
-        raise invalid(error, "input") from None
+        raise invalid(error, kind.input, "input") from None
     if submit.callback is not None:
         try:
             check_url(submit.callback, shared.settings)
@@ -95,35 +97,24 @@ def prepare(shared: Services, owner: str, body: dict[str, Any]) -> NewTask:
 async def index(request: Request) -> Response:
     """GET /api/tasks"""
     shared, who = services(request), await caller(request)
-    query = request.query_params
-    state = query.get("state")
-    if state is not None and state not in set(State):
-        raise field_error("state", f"A state is one of {', '.join(State)}.")
+    given = query(request, "state", "kind", "sender", "topic", "priority", "limit", "cursor")
+    state = one_of(given.get("state"), "state", list(State))
     try:
         page = await shared.store.list_tasks(
             who.owner,
             state=state,
-            limit=whole(query.get("limit"), "limit", default=50, low=1, high=LIST_MAX),
-            cursor=query.get("cursor") or None,
-            kind=query.get("kind"),
-            sender=query.get("sender"),
-            topic=query.get("topic"),
-            priority=query.get("priority"),
+            limit=whole(given.get("limit"), "limit", default=50, low=1, high=LIST_MAX),
+            cursor=given.get("cursor") or None,
+            kind=given.get("kind"),
+            sender=given.get("sender"),
+            topic=given.get("topic"),
+            priority=one_of(given.get("priority"), "priority", PRIORITIES),
         )
     except ValueError:
         raise field_error("cursor", "This is not a cursor of this list.", 400) from None
     # the state in the record is newer than the list it was found in
     items = [task.view() for task in page.tasks if state is None or task.state == state]
     return JSONResponse({"items": items, "next_cursor": page.cursor}, headers=PRIVATE)
-
-
-def whole(raw: str | None, name: str, *, default: int, low: int, high: int) -> int:
-    """A whole number of the query. Raises Problem 422."""
-    if raw is None or raw == "":
-        return default
-    if not (raw.isascii() and raw.isdigit() and len(raw) <= 15 and low <= int(raw) <= high):
-        raise field_error(name, f"A whole number from {low} to {high}.")
-    return int(raw)
 
 
 async def show(request: Request) -> Response:
