@@ -6,16 +6,19 @@ in time becomes StoreUnavailable; nothing above this module sees an error of red
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
+import hiredis
 import redis
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialWithJitterBackoff
 from redis.exceptions import (
     BusyLoadingError,
+    DataError,
     MaxConnectionsError,
     NoScriptError,
     OutOfMemoryError,
@@ -55,11 +58,36 @@ _TEMPORARY_CODES = (
 )
 
 
+class Packed:
+    """In front of an asyncio connection class of redis-py: commands are put together in C, as its blocking connections
+    do. A third of the cost of an append is there."""
+
+    @staticmethod
+    def pack_command(*args: Any) -> list[bytes]:
+        """A command as bytes. Its name may hold several words. Raises DataError for what cannot be sent."""
+        name = args[0].encode() if isinstance(args[0], str) else args[0]
+        words = (*name.split(), *args[1:]) if b" " in name else args
+        try:
+            return [hiredis.pack_command(words)]
+        except TypeError as error:
+            raise DataError(str(error)) from error
+
+    def pack_commands(self, commands: Iterable[Sequence[Any]]) -> list[bytes]:
+        """Several, as one piece."""
+        return [b"".join([self.pack_command(*command)[0] for command in commands])]
+
+
+@cache
+def packed(kind: type) -> type:
+    """That connection class with `Packed` in front of it."""
+    return type(f"Packed{kind.__name__}", (Packed, kind), {})
+
+
 def connect(url: str, *, name: str, retries: int = 4, timeout_s: float = SOCKET_TIMEOUT_S) -> Redis:
     """An asyncio client that speaks bytes. `name` shows in CLIENT LIST. Above CONNECTIONS_MAX calls at once the next
     ones wait for a free connection: a crowd is slower, and never an error."""
     keepalive = {} if url.startswith("unix:") else {"socket_keepalive": True}
-    pool = BlockingConnectionPool.from_url(
+    pool: Any = BlockingConnectionPool.from_url(
         url,
         max_connections=CONNECTIONS_MAX,
         timeout=POOL_WAIT_S,
@@ -73,6 +101,7 @@ def connect(url: str, *, name: str, retries: int = 4, timeout_s: float = SOCKET_
         retry=Retry(_BACKOFF, retries),
         retry_on_error=[ReadOnlyError, BusyLoadingError],
     )
+    pool.connection_class = packed(pool.connection_class)
     return Redis.from_pool(pool)
 
 
