@@ -25,7 +25,7 @@ async def up() -> AsyncIterator[Up]:
 
 async def test_real_text_in_many_chunks(up: Up) -> None:
     task = await up.api.submit(ASK)
-    viewer = await Viewer(up.url, task["task_id"]).follow(within=100)
+    viewer = await Viewer(up.url, task["task_id"]).follow(within=200)
     viewer.check()
     chunks = [event for event in viewer.events if event.name == "chunk"]
     assert len(chunks) > 10
@@ -37,7 +37,7 @@ async def test_killed_in_the_middle_it_continues_from_exactly_there(up: Up) -> N
     """G9: what viewers saw stays, character for character, and the rest follows without a seam."""
     task = await up.api.submit(ASK)
     viewer = Viewer(up.url, task["task_id"])
-    watching = asyncio.create_task(viewer.follow(within=100))
+    watching = asyncio.create_task(viewer.follow(within=200))
     seen: list[str] = []
     for length in (150, 450):
         await viewer.seen(length)

@@ -75,7 +75,7 @@ async def test_a_chain_from_markdown(shared: Stack) -> None:
 
 async def test_the_life_of_a_task(shared: Stack) -> None:
     """submit, list, show, pause, watch (paused: 3), recover, watch (completed: 0), result."""
-    script = play(tokens=200, rate=20)
+    script = play(tokens=400, rate=20)  # long enough for a slow start of `pause`
     task_id = (await run(shared, "submit", "Hi", "--topic", "night", "--input", script)).decode().strip()
     await shared.api.until_length(task_id, 100)
     await run(shared, "pause", task_id)
@@ -84,7 +84,7 @@ async def test_the_life_of_a_task(shared: Stack) -> None:
     assert [row[:2] for row in rows] == [[task_id, "paused"]]
     assert (await run_json(shared, "show", task_id))["reason"] == "requested"
     assert b"state\tpaused" in await run(shared, "show", task_id)
-    text = story(seed=0, tokens=200, prompt="Hi")
+    text = story(seed=0, tokens=400, prompt="Hi")
     seen = (await run(shared, "watch", task_id, ok=3)).decode()
     assert text.startswith(seen)
     assert (await run(shared, "recover", task_id)).startswith(b"recovering\tr-")
