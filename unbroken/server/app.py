@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from unbroken.server import lifecycle, wire
 from unbroken.server.context import Services
 from unbroken.server.problems import from_exception
+from unbroken.server.routes import pages
 from unbroken.server.table import ROUTES, direct
 from unbroken.tasks import registry
 from unbroken.tasks.settings import Settings
@@ -47,7 +48,7 @@ class Guard:
                 log.warning("an answer broke off: %s", type(error).__name__)
                 raise
             began = problem.status
-            await problem.response()(scope, receive, send)
+            await (pages.lost(scope, problem.status) or problem.response())(scope, receive, send)
         finally:
             services: Services | None = getattr(scope["app"].state, "services", None)
             if services is not None and began:

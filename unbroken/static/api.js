@@ -56,7 +56,7 @@ async function sendSurely(method, path, body, key) {
     try {
       return await send(method, path, { body, key });
     } catch (error) {
-      const status = error instanceof ApiError ? error.problem.status : -1;
+      const status = error instanceof ApiError ? error.status : -1;
       if (attempt === TRIES || ![0, 409, 502, 503, 504].includes(status)) throw error;
       if (status === 409 && !/still/i.test(String(error))) throw error; // only "the first is still running"
       await new Promise((resolve) => setTimeout(resolve, 400 * 2 ** attempt));
@@ -114,6 +114,17 @@ export async function getHistory(id) {
  * @param {AbortSignal} [signal] */
 export async function getRendered(id, from, to, signal) {
   return (await send("GET", `${at(id)}/rendered?from=${from}&to=${to}`, { signal, accept: "text/html" })).text();
+}
+
+/** What was asked for. @param {string} id @returns {Promise<any>} */
+export async function getInput(id) {
+  return (await send("GET", `${at(id)}/input`)).json();
+}
+
+/** First words of what was asked for, by task; without those that have none. @param {readonly string[]} ids
+ * @returns {Promise<Record<string, string>>} */
+export async function getTitles(ids) {
+  return (await (await send("GET", `/api/titles?${ids.map((id) => `task=${encodeURIComponent(id)}`).join("&")}`)).json()).titles;
 }
 
 /** @param {string} id @returns {Promise<string>} */

@@ -11,6 +11,7 @@ import { forgetEverything } from "./recent.js";
 import { listen } from "./router.js";
 import { signInForm } from "./signin.js";
 import { TaskPage } from "./task.js";
+import { forgetTitles } from "./titles.js";
 
 const main = /** @type {HTMLElement} */ (document.querySelector("main"));
 const side = /** @type {HTMLElement} */ (document.getElementById("side"));
@@ -67,6 +68,7 @@ function greet({ owner, keys_required: keys }) {
   const leave = async () => {
     await signOut().catch(() => {});
     forgetEverything();
+    forgetTitles();
     askToSignIn();
     resume(); // the shared connection meets its 401 now, and so do the other tabs
   };

@@ -51,6 +51,9 @@ export class Compose {
 
   #options() {
     return h("details", { class: "options" }, h("summary", {}, "Options"), h("div", { class: "grid" },
+      h("div", { class: "wide" }, labelled("system", "System prompt", h("textarea", { name: "system", rows: "2", dir: "auto", placeholder: "How the model should behave" }))),
+      labelled("model", "Model", h("input", { name: "model", maxlength: "100", autocomplete: "off", spellcheck: "false", placeholder: "the server's own" })),
+      labelled("seed", "Seed", h("input", { name: "seed", type: "number", min: "0", max: "4294967295", step: "1", inputmode: "numeric", placeholder: "a new one each time" })),
       labelled("max_tokens", "Most tokens", h("input", { name: "max_tokens", type: "number", min: "1", max: "1000000", inputmode: "numeric", placeholder: "the model's own" })),
       labelled("temperature", "Temperature", h("input", { name: "temperature", type: "number", min: "0", max: "2", step: "0.1", placeholder: "the model's own" })),
       labelled("priority", "Priority", choice("priority", [["normal", "Normal"], ["high", "High"], ["low", "Low"]])),
@@ -117,7 +120,8 @@ export class Compose {
     const text = (/** @type {string} */ name) => String(data.get(name) ?? "").trim();
     /** @type {any} */
     const input = {};
-    for (const name of ["max_tokens", "temperature"]) if (text(name) !== "") input[name] = Number(text(name));
+    for (const name of ["system", "model"]) if (text(name) !== "") input[name] = text(name);
+    for (const name of ["max_tokens", "temperature", "seed"]) if (text(name) !== "") input[name] = Number(text(name));
     /** @type {any} */
     const body = { kind: this.#kind, input, priority: text("priority"), recovery: text("recovery") };
     for (const name of ["topic", "sender"]) if (text(name) !== "") body[name] = text(name);

@@ -4,6 +4,7 @@
 import { announce, h, icon, say } from "./dom.js";
 import { connectionWords, percent, plural } from "./format.js";
 import { drop } from "./feed.js";
+import { TERMINAL } from "./stream.js";
 
 export class Connection {
   #words = h("span", { class: "words" }, "Connecting");
@@ -16,17 +17,22 @@ export class Connection {
   }, icon("cut"), "Drop my connection");
   element = h("div", { class: "connection" }, this.#pill, this.#percent, this.#count, this.#button);
   /** @type {import("./stream.js").LinkStatus | null} */ #status = null;
+  #about = { state: "", live: "" };
 
   /**
    * @param {import("./stream.js").LinkStatus} status
-   * @param {boolean} complete the task has ended, all of it is here
+   * @param {{state: string, live: string, silent: boolean}} about  the task, and what a living connection says of it:
+   *   that the writer is silent, for example
    * @param {{reconnects: number, replayed: number, progress: number}} seen  since this page shows this task
    */
-  update(status, complete, { reconnects, replayed, progress }) {
+  update(status, about, { reconnects, replayed, progress }) {
     const before = this.#status?.phase;
+    const complete = TERMINAL.has(about.state); // all of it is here
+    this.#about = about;
     this.#status = complete ? { ...status, phase: "ended", error: null } : status;
     const { phase } = this.#status;
-    this.#pill.className = `pill ${phase}${this.#status.error ? " bad" : ""}`;
+    const silent = about.silent && (phase === "live" || phase === "caught-up");
+    this.#pill.className = `pill ${phase} of-${about.state}${this.#status.error ? " bad" : ""}${silent ? " silent" : ""}`;
     this.#button.hidden = phase === "ended" || phase === "idle";
     this.#button.toggleAttribute("disabled", phase !== "live" && phase !== "caught-up");
     say(this.#count, reconnects === 0 ? "" : `${plural(reconnects, "reconnect")}, ${plural(replayed, "event")} replayed`);
@@ -38,6 +44,6 @@ export class Connection {
 
   /** Counts down. */
   tick() {
-    if (this.#status) say(this.#words, connectionWords(this.#status));
+    if (this.#status) say(this.#words, connectionWords(this.#status, this.#about));
   }
 }

@@ -3,11 +3,11 @@
 
 import { getDeadLetters, getStats, replay } from "./api.js";
 import { fill, h, icon, toast } from "./dom.js";
-import { age, kindWord, plural } from "./format.js";
+import { ago, kindWord, plural } from "./format.js";
 import { resume } from "./feed.js";
-import { titleOf } from "./recent.js";
 import { groupHref, taskHref } from "./router.js";
 import { ApiError } from "./stream.js";
+import { learnTitles, titleOf } from "./titles.js";
 
 export class DeadLetters {
   element = h("div", { class: "dead" }, h("p", { class: "loading" }, "Loading…"));
@@ -25,7 +25,10 @@ export class DeadLetters {
     try {
       const answer = await getDeadLetters(this.#group ?? undefined);
       if (this.#group === null) await this.#showGroups(answer.groups);
-      else this.#showOne(answer.items);
+      else {
+        await learnTitles(answer.items);
+        this.#showOne(answer.items);
+      }
     } catch (error) {
       fill(this.element, h("div", { class: "empty", role: "alert" }, h("h1", {}, "Dead letters"), h("p", {}, error instanceof ApiError ? error.message : String(error))));
     }
@@ -52,7 +55,7 @@ export class DeadLetters {
       h("div", { class: "group-count", "aria-label": plural(group.count, "task") }, group.count),
       h("div", { class: "group-words" },
         h("h2", { dir: "auto" }, error.message ?? error.code ?? "Failed"),
-        h("p", { class: "facts" }, [kindWord(group.kind), error.code, newest && `newest ${age(newest)} ago`].filter(Boolean).join(" · "))),
+        h("p", { class: "facts" }, [kindWord(group.kind), error.code, newest && `newest ${ago(newest)}`].filter(Boolean).join(" · "))),
       h("div", { class: "actions" },
         h("a", { class: "button quiet", href: groupHref(name) }, "Show"),
         this.#replayButton(`Replay ${group.count === 1 ? "it" : "all"}`, { group: name })));
@@ -69,7 +72,7 @@ export class DeadLetters {
         : h("div", { class: "actions" }, this.#replayButton("Replay all of them", { group: this.#group ?? "" })),
       h("ul", { class: "letters" }, tasks.map((task) => h("li", { class: "card" },
         h("a", { href: taskHref(task.task_id), dir: "auto" }, titleOf(task)),
-        h("span", { class: "facts" }, `${age(task.finished_at ?? task.updated_at)} ago · ${plural(task.attempts ?? 0, "attempt")}`),
+        h("span", { class: "facts", dir: "auto" }, [task.topic !== titleOf(task) && task.topic, ago(task.finished_at ?? task.updated_at), plural(task.attempts ?? 0, "attempt")].filter(Boolean).join(" · ")),
         this.#replayButton("Replay", { task_ids: [task.task_id] })))));
   }
 

@@ -46,6 +46,13 @@ export function age(when, now = Date.now()) {
   return `${Math.floor(s / 86_400)} d`;
 }
 
+/** The same in a sentence: "just now", "5 min ago". @param {string | number | null} when @param {number} [now] */
+export function ago(when, now = Date.now()) {
+  const said = age(when, now);
+  if (said === "now") return "just now";
+  return said === "" ? "" : `${said} ago`;
+}
+
 /** @param {string | number} when */
 export function clock(when) {
   return new Date(when).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" });
@@ -88,16 +95,21 @@ export function kindWord(kind) {
   return KINDS[kind] ?? kind;
 }
 
-/** The state of the connection, in words. @param {import("./stream/link.js").LinkStatus} status @param {number} [now] */
-export function connectionWords(status, now = Date.now()) {
+/** @type {Record<string, string>} */
+const ENDS = { completed: "Complete", failed: "Failed", cancelled: "Cancelled" };
+
+/** The state of the connection, in words.
+ * @param {import("./stream/link.js").LinkStatus} status
+ * @param {{state?: string, live?: string, now?: number}} [about]  the task's state; what a living line is to say */
+export function connectionWords(status, { state = "", live = "", now = Date.now() } = {}) {
   const wait = status.retryAt === null ? 0 : Math.ceil((status.retryAt - now) / 1000);
   switch (status.phase) {
-    case "live": return "Live";
-    case "caught-up": return "Live, caught up";
+    case "live": return live || "Live";
+    case "caught-up": return live || "Live, caught up";
     case "connecting": return "Connecting";
     case "reconnecting": return wait > 0 ? `Reconnecting in ${wait} s` : "Reconnecting";
     case "offline": return wait > 0 ? `Offline, trying again in ${wait} s` : "Offline, trying again";
-    case "ended": return status.error ? "Not connected" : "Complete";
+    case "ended": return status.error ? "Not connected" : (ENDS[state] ?? "Ended");
     default: return "Not connected";
   }
 }

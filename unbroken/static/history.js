@@ -28,7 +28,7 @@ function status(data) {
     if (data.retry_at) return ["wait", "Waits for another try", "Something went wrong that may pass."];
     return ["wait", "Going to continue", "From what was saved, as soon as a worker is free."];
   }
-  return ["wait", state === "pending" ? "Waiting for a worker" : state, ""];
+  return ["wait", state, ""];
 }
 
 /** A task's own event id: on a stream of several tasks, the id is a list and its last part belongs to the event. For
@@ -46,6 +46,7 @@ export function placeOf(id) {
 export function entryOf({ type, data, id }, now) {
   const key = ownId(id ?? "");
   if (type === "status") {
+    if (data.state === "pending") return null; // that it was accepted is told already
     const [mark, title, detail] = status(data);
     return { key: `${data.state}:${data.attempt}:${data.at ?? key}`, mark, at: time(data.at, now), title, detail };
   }
@@ -59,6 +60,12 @@ export function entryOf({ type, data, id }, now) {
   }
   if (type === "cancelled") return { key: "cancelled", mark: "bad", at: now, title: "Cancelled", detail: "" };
   return null;
+}
+
+/** @param {any} task @returns {Entry} */
+export function createdEntry(task) {
+  const detail = task.sender ? `By ${task.sender}` : "";
+  return { key: "created", mark: "wait", at: Date.parse(task.created_at), title: "Accepted", detail };
 }
 
 /** @param {string | undefined} when @param {number} now */

@@ -4,9 +4,10 @@
 import { listTasks } from "./api.js";
 import { fill, h, say } from "./dom.js";
 import { age, kindWord, percent, stateWord } from "./format.js";
-import { recentTasks, titleOf } from "./recent.js";
+import { recentTasks } from "./recent.js";
 import { taskHref } from "./router.js";
 import { ApiError, TERMINAL } from "./stream.js";
+import { learnTitles, titleOf } from "./titles.js";
 
 const BUSY_MS = 2_000;
 const IDLE_MS = 6_000;
@@ -63,6 +64,7 @@ export class Inbox {
       this.#take(page);
       say(this.#note, this.#tasks.length === 0 ? "" : this.#note.textContent ?? "");
       this.#draw();
+      if (await learnTitles(this.#tasks)) this.#draw();
     } catch (error) {
       say(this.#note, error instanceof ApiError ? error.message : "The list could not be read.");
     }
@@ -87,6 +89,7 @@ export class Inbox {
     this.#cursor = next_cursor;
     this.#more = true;
     this.#draw();
+    if (await learnTitles(this.#tasks)) this.#draw();
   }
 
   /** @returns {Record<string, string>} */
@@ -110,13 +113,14 @@ export class Inbox {
     this.#moreButton.hidden = this.#cursor === null;
     if (shown.length > 0) return say(this.#note, "");
     const filtered = search !== "" || Object.values(this.#filters()).some((value) => value !== "");
+    if (search !== "" && this.#cursor !== null) return say(this.#note, `Nothing fits among the newest ${this.#tasks.length}. Show more to search further back.`);
     return say(this.#note, filtered ? "Nothing fits these filters." : "No tasks yet. Write a prompt to begin.");
   }
 
   /** @param {Task} task */
   #row(task) {
     const id = task.task_id;
-    const looks = JSON.stringify([titleOf(task), task.state, task.reason, task.progress, task.topic, task.sender, task.priority, age(task.created_at)]);
+    const looks = JSON.stringify([titleOf(task), task.state, task.reason, task.progress, task.topic, task.sender, task.priority, task.warning, task.stale, age(task.created_at)]);
     const before = this.#rows.get(id);
     if (before?.looks === looks) return before.row;
     const row = before?.row ?? h("li");
@@ -126,7 +130,8 @@ export class Inbox {
     fill(link,
       h("span", { class: "row-title", dir: "auto" }, titleOf(task)),
       h("span", { class: "row-age" }, age(task.created_at)),
-      h("span", { class: "row-facts" }, h("span", { class: `badge ${task.state}` }, stateWord(task.state)),
+      h("span", { class: "row-facts" }, h("span", { class: `badge ${task.state}${task.warning ? " warned" : ""}` }, stateWord(task.state)),
+        noteOf(task),
         h("span", {}, kindWord(task.kind)), task.priority !== "normal" && h("span", { class: `priority ${task.priority}` }, task.priority),
         task.sender && h("span", { class: "clip", dir: "auto" }, task.sender), task.topic && task.topic !== titleOf(task) && h("span", { class: "clip topic", dir: "auto" }, task.topic),
         !TERMINAL.has(task.state) && h("span", { class: "row-percent" }, percent(task.progress ?? 0))),
@@ -157,6 +162,13 @@ function mark(row, selected) {
   else link?.removeAttribute("aria-current");
 }
 
+/** What the state alone does not say: items that failed, a worker that is silent. @param {Task} task */
+function noteOf(task) {
+  if (task.state === "processing" && task.stale) return h("span", { class: "row-note" }, "worker lost");
+  if (!task.warning) return null;
+  return h("span", { class: "row-note clip", title: task.warning, dir: "auto" }, task.warning.replace(/\.$/, ""));
+}
+
 /** @param {Task} task */
 function words(task) {
   return [titleOf(task), task.topic, task.sender, task.kind, task.task_id, stateWord(task.state)].join(" ").toLowerCase();
@@ -169,7 +181,7 @@ function filterForm(changed) {
     h("option", { value: "" }, label), options.map(([value, text]) => h("option", { value }, text)));
   const states = /** @type {[string, string][]} */ (["pending", "processing", "paused", "recovering", "completed", "failed", "cancelled"].map((state) => [state, stateWord(state)]));
   const form = h("form", { class: "filters", role: "search", "aria-label": "Filter the tasks", onsubmit: (/** @type {Event} */ event) => event.preventDefault() },
-    h("input", { type: "search", name: "search", placeholder: "Search", "aria-label": "Search in the list", autocomplete: "off" }),
+    h("input", { type: "search", name: "search", placeholder: "Search title, topic, sender, id", "aria-label": "Search in the list", autocomplete: "off" }),
     choice("state", "Any state", states),
     choice("kind", "Any kind", [["text", "Text"], ["batch", "Batch"], ["chain", "Chain"]]),
     choice("priority", "Any priority", [["high", "High"], ["normal", "Normal"], ["low", "Low"]]),

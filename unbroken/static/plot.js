@@ -10,6 +10,7 @@ const H = 56;
 
 export class Plot {
   /** @type {number[]} */ #buckets = new Array(SECONDS).fill(0);
+  #used = false;
   #since = 0; // the second in which something came after a silence
   #second = Math.floor(Date.now() / 1000);
   #line = svg("path", { class: "line" });
@@ -23,6 +24,7 @@ export class Plot {
   /** @param {number} amount that came just now @param {string} unit */
   add(amount, unit) {
     this.#shift();
+    this.#used ||= amount > 0;
     if (this.#buckets.slice(-QUIET).every((value) => value === 0)) this.#since = this.#second;
     this.#buckets[SECONDS - 1] += amount;
     if (this.#unit.textContent !== `${unit}/s`) fill(this.#unit, `${unit}/s`);
@@ -39,7 +41,8 @@ export class Plot {
     });
     this.#line.setAttribute("d", `M${points.join("L")}`);
     this.#area.setAttribute("d", `M0,${H}L${points.join("L")}L${W},${H}Z`);
-    fill(this.#now, running || rate > 0 ? (rate < 10 ? rate.toFixed(1) : String(Math.round(rate))) : "–");
+    this.element.hidden = !running && !this.#used; // nothing to tell about a task that ended before this page came
+    fill(this.#now, running ? (rate < 10 ? rate.toFixed(1) : String(Math.round(rate))) : "–");
   }
 
   /** Per second, over the last full seconds: three, or fewer after a silence. */

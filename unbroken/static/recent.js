@@ -63,7 +63,21 @@ export function remembered(id) {
   return recentTasks().find((entry) => entry.id === id) ?? null;
 }
 
-/** What to call a task. @param {Record<string, any>} task */
-export function titleOf(task) {
-  return remembered(task.task_id)?.title || task.topic || `${task.kind ?? "task"} ${String(task.task_id).slice(-6)}`;
+/** The story so far is kept for this tab: a replay may leave out what is superseded. @param {string} id */
+export function recallStory(id) {
+  try {
+    const list = JSON.parse(sessionStorage.getItem(`unbroken.story.${id}`) ?? "[]");
+    return Array.isArray(list) ? list : [];
+  } catch {
+    return [];
+  }
+}
+
+/** @param {string} id @param {readonly import("./history.js").Entry[]} story */
+export function keepStory(id, story) {
+  try {
+    sessionStorage.setItem(`unbroken.story.${id}`, JSON.stringify(story));
+  } catch {
+    // a full store: the story is only shorter after a reload
+  }
 }

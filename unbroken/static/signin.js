@@ -21,7 +21,7 @@ export function signInForm(done) {
       key.value = "";
       done();
     } catch (error) {
-      const refused = error instanceof ApiError && [401, 403].includes(error.problem.status);
+      const refused = error instanceof ApiError && [401, 403].includes(error.status);
       fill(problem, refused ? "This key is not known here, or it has been revoked." : error instanceof Error ? error.message : String(error));
       problem.hidden = false;
       key.focus();

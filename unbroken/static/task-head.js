@@ -4,9 +4,11 @@
 import { act, deleteTask, newKey, replay } from "./api.js";
 import { announce, fill, h, icon, say, toast } from "./dom.js";
 import { resume } from "./feed.js";
-import { age, count, kindWord, percent, plural, reasonWords, roughly, stateWord } from "./format.js";
-import { forget, titleOf } from "./recent.js";
+import { ago, count, kindWord, percent, plural, reasonWords, roughly, stateWord } from "./format.js";
+import { forget } from "./recent.js";
+import { LONG_MS, silenceAdvice } from "./silence.js";
 import { ApiError, TERMINAL } from "./stream.js";
+import { titleOf } from "./titles.js";
 
 /** @typedef {import("./stream.js").TaskView} TaskView */
 /** @typedef {import("./api.js").Task} Task */
@@ -40,8 +42,9 @@ export class TaskHead {
     this.#title.focus({ preventScroll: true });
   }
 
-  /** @param {Task} task @param {TaskView} view @param {number | null} rate tokens per second, when it is known */
-  update(task, view, rate) {
+  /** @param {Task} task @param {TaskView} view @param {number | null} rate tokens per second, when it is known
+   * @param {import("./silence.js").Silence | null} [silence] */
+  update(task, view, rate, silence = null) {
     this.#task = task;
     const state = view.state;
     say(this.#title, titleOf(task));
@@ -51,15 +54,15 @@ export class TaskHead {
         announce(`The task is now: ${stateWord(state)}.`);
       }
       say(this.#state, stateWord(state));
-      this.#state.className = `badge ${state}`;
     }
+    this.#state.className = `badge ${state}${task.warning ? " warned" : ""}`;
     const facts = [kindWord(task.kind), task.topic !== titleOf(task) && task.topic, task.sender && `from ${task.sender}`,
-      task.priority !== "normal" && `${task.priority} priority`, `${age(task.created_at)} old`,
+      task.priority !== "normal" && `${task.priority} priority`, `created ${ago(task.created_at)}`,
       view.attempt > 1 && `attempt ${view.attempt}`, task.crashes > 0 && plural(task.crashes, "lost worker"),
       task.recovery === "manual" && "manual recovery"];
     say(this.#facts, facts.filter(Boolean).join(" · "));
     this.#progress(task, view, rate);
-    this.#offer(task, view);
+    this.#offer(task, view, silence !== null && (silence.stale || silence.ms > LONG_MS) ? silence : null);
   }
 
   /** @param {Task} task @param {TaskView} view @param {number | null} rate */
@@ -78,17 +81,18 @@ export class TaskHead {
     const left = rate && rate > 0.5 && total && unit === "tokens" && view.state === "processing"
       ? `about ${roughly((total * (1 - view.progress)) / rate)} left` : "";
     const length = view.text.length > 0 ? `${count(view.text.length)} characters` : "";
-    say(this.#numbers, [percent(view.progress), amount, length, left].filter(Boolean).join(" · "));
-    const ago = open ? age(saved.savedAt) : "";
-    say(this.#savedWords, open ? `Saved up to ${percent(saved.progress ?? 0)}${ago === "" || ago === "now" ? "" : `, ${ago} ago`}` : "");
+    // While it runs, the percentage stands beside the connection, where it stays in sight.
+    const far = view.state === "failed" || view.state === "cancelled" ? percent(view.progress) : "";
+    say(this.#numbers, [far, amount, length, left].filter(Boolean).join(" · "));
+    say(this.#savedWords, open ? `Saved up to ${percent(saved.progress ?? 0)}, ${ago(saved.savedAt)}` : "");
   }
 
   /** Buttons and the banner, rebuilt only when they would differ, so that focus is not lost.
-   * @param {Task} task @param {TaskView} view */
-  #offer(task, view) {
+   * @param {Task} task @param {TaskView} view @param {import("./silence.js").Silence | null} silence a long one */
+  #offer(task, view, silence) {
     const { state, reason } = view;
     const error = view.error ?? task.error;
-    const looks = JSON.stringify([state, reason, state === "failed" && error, view.retryAt, task.stale, task.warning, this.#busy]);
+    const looks = JSON.stringify([state, reason, state === "failed" && error, view.retryAt, silence?.stale, silence?.began, task.warning, this.#busy]);
     if (looks === this.#drawn) return;
     this.#drawn = looks;
     const running = ["pending", "processing", "recovering"].includes(state);
@@ -96,13 +100,13 @@ export class TaskHead {
       running && this.#button("pause", "Pause", "quiet", () => act(task.task_id, "pause")),
       !TERMINAL.has(state) && this.#button("stop", "Cancel", "quiet", () => this.#cancel()),
       TERMINAL.has(state) && this.#button("trash", "Delete", "quiet", () => this.#delete()));
-    fill(this.#banner, ...this.#bannerFor(state, reason, error, view.retryAt));
+    fill(this.#banner, ...this.#bannerFor(view, error, silence));
     this.#banner.hidden = this.#banner.childNodes.length === 0;
-    this.#banner.className = `banner ${state}`;
+    this.#banner.className = `banner ${state}${silence ? " silent" : ""}`;
   }
 
-  /** @param {string} state @param {string | null} reason @param {any} error @param {string | null} retryAt */
-  #bannerFor(state, reason, error, retryAt) {
+  /** @param {TaskView} view @param {any} error @param {import("./silence.js").Silence | null} silence */
+  #bannerFor({ state, reason, retryAt }, error, silence) {
     if (state === "paused") {
       if (this.#recoverKey === "") this.#recoverKey = newKey(); // one key a pause: a double click is one recovery
       return [h("div", {}, h("strong", {}, reasonWords(reason)), h("p", {}, "What was written is kept. It continues from exactly there.")),
@@ -120,8 +124,9 @@ export class TaskHead {
     }
     if (state === "pending" && retryAt) return [h("div", {}, h("strong", {}, "For later. "), `It starts at ${new Date(retryAt).toLocaleString()}.`)];
     const task = this.#task;
-    if (state === "processing" && task.stale) {
-      return [h("div", {}, h("strong", {}, "The worker has not been heard of for a while. "), "If it is lost, the task is taken over.")];
+    if (silence) {
+      const [what, next] = silenceAdvice(silence, task.recovery);
+      return [h("div", {}, h("strong", {}, what), next)];
     }
     // A batch in which items failed is completed, and says so; a checkpoint that could not be saved, too.
     if (task.warning && (state === "completed" || state === "processing")) return [h("div", { dir: "auto" }, icon("warn"), h("span", {}, task.warning))];

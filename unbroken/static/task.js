@@ -1,24 +1,28 @@
 // @ts-check
 /** One task: the text as it comes, how it is connected, and what happened to it. */
 
-import { getHistory, getRendered, getResult, getTask, serverNow } from "./api.js";
+import { getHistory, getInput, getRendered, getResult, getTask, serverNow } from "./api.js";
 import { Connection } from "./connection.js";
 import { announce, fill, h, icon, toast } from "./dom.js";
 import { resume, watch } from "./feed.js";
-import { entryOf, placeOf, reconnectEntry, tell } from "./history.js";
+import { createdEntry, entryOf, placeOf, reconnectEntry, tell } from "./history.js";
+import { InputCard, Steps } from "./input.js";
 import { Items } from "./items.js";
 import { Plot } from "./plot.js";
-import { keep, recall, remember, titleOf } from "./recent.js";
+import { keep, keepStory, recall, recallStory, remember } from "./recent.js";
+import { Listening, silenceWords, waitingWords } from "./silence.js";
 import { ApiError, INITIAL, TERMINAL, fold, isTerminal, textOf } from "./stream.js";
 import { TaskHead } from "./task-head.js";
 import { TextView } from "./textview.js";
 import { Timeline } from "./timeline.js";
+import { learnTitles, titleOf } from "./titles.js";
 import { copyText, saveText, verify } from "./tools.js";
 
 /** @typedef {import("./stream.js").TaskView} TaskView */
 /** @typedef {import("./stream.js").LinkStatus} LinkStatus */
 
 const REFRESH_MS = 5_000;
+const SILENT_MS = 1_000; // between looks at a task whose writer is silent
 const NEAR_END = 120;
 
 export class TaskPage {
@@ -42,6 +46,9 @@ export class TaskPage {
   #connection = new Connection();
   #text;
   #items = new Items();
+  #steps = new Steps();
+  /** @type {string[]} */ #stepNames = [];
+  #listening = new Listening();
   #plot = new Plot();
   #timeline = new Timeline();
   /** @type {TaskHead | null} */ #head = null;
@@ -79,10 +86,18 @@ export class TaskPage {
     }
     if (this.#closed) return;
     remember(this.#id);
+    /** @type {Promise<any> | null} */
+    let given = null;
+    const input = () => (given ??= getInput(this.#id).catch((error) => {
+      given = null;
+      throw error;
+    }));
+    const inputCard = new InputCard(input);
     const head = (this.#head = new TaskHead(this.#task, () => void this.#refresh()));
     fill(this.element, head.element, this.#connection.element,
-      h("div", { class: "columns" }, h("div", { class: "main-column" }, this.#textCard, this.#items.element, this.#newest),
+      h("div", { class: "columns" }, h("div", { class: "main-column" }, inputCard.element, this.#steps.element, this.#textCard, this.#items.element, this.#newest),
         h("aside", { class: "side-column" }, this.#plot.element, this.#timeline.element)));
+    this.#listening.look(this.#task);
     this.#story = tell(recallStory(this.#id), createdEntry(this.#task));
     const stop = watch(this.#id, {
       change: (view, events, replaying) => this.#change(view, events, replaying),
@@ -95,6 +110,15 @@ export class TaskPage {
     this.#ends.push(stop, () => clearInterval(timer), () => document.removeEventListener("scroll", scrolled, { capture: true }));
     head.focus();
     void this.#recallHistory();
+    void learnTitles([this.#task]).then((news) => news && this.#soon());
+    if (this.#task.unit !== "tokens") void input().then((given) => this.#askedFor(given)).catch(() => {}); // it is shown without, too
+  }
+
+  /** What was asked for, where it belongs: items beside their results, the steps of a chain. @param {any} input */
+  #askedFor({ items, steps }) {
+    if (Array.isArray(items)) this.#items.ask(items);
+    if (Array.isArray(steps)) this.#stepNames = steps.map(({ name }) => String(name));
+    this.#soon();
   }
 
   /** What happened before this viewer came: a replay leaves out what is superseded. */
@@ -115,6 +139,7 @@ export class TaskPage {
     if (replaying) this.#replayed += Math.max(0, place - this.#place);
     else this.#replayed = 0;
     this.#place = place;
+    this.#listening.hear(events, replaying, serverNow());
     for (const event of events) {
       const entry = entryOf(event, serverNow());
       if (entry) this.#story = tell(this.#story, entry);
@@ -147,6 +172,7 @@ export class TaskPage {
       keepStory(this.#id, this.#story);
       announce(`${entry.title}. ${entry.detail}`);
     }
+    if (this.#reconnects !== null && status.reconnects > this.#reconnects) void this.#refresh(); // when was it heard of?
     this.#reconnects = status.reconnects;
     const silent = this.#view?.lastEventId === "" && TERMINAL.has(this.#task.state);
     if (silent && (status.phase === "caught-up" || status.phase === "ended") && !status.error) {
@@ -174,10 +200,13 @@ export class TaskPage {
     this.#textCard.hidden = this.#task.kind === "batch" && view.text.length === 0;
     this.#items.element.hidden = this.#task.kind !== "batch" && Object.keys(view.items).length === 0;
     if (!this.#items.element.hidden) this.#items.update(view.items, view.total ?? this.#task.total);
-    this.#head.update(this.#task, view, this.#plot.rate || null);
+    if (this.#stepNames.length > 0) this.#steps.update(this.#stepNames, ended && view.state === "completed" ? this.#stepNames.length : (view.done ?? this.#task.done ?? 0), view.state);
+    const silence = this.#silence(view);
+    this.#head.update(this.#task, view, this.#plot.rate || null, silence);
     document.title = `${titleOf(this.#task)} · Unbroken`;
-    this.#textCard.classList.toggle("growing", view.state === "processing");
-    if (this.#status) this.#connection.update(this.#status, ended, { ...this.#seen, progress: view.progress });
+    this.#textCard.classList.toggle("growing", view.state === "processing" && !silence);
+    const live = silence ? silenceWords(silence) : waitingWords(view.state, view.retryAt);
+    if (this.#status) this.#connection.update(this.#status, { state: view.state, live, silent: silence !== null }, { ...this.#seen, progress: view.progress });
     // Text that grows under somebody's eyes is followed; a page that opens begins at its top.
     if (atEnd && this.#drawn > 0 && view.text.length > this.#drawn && end > 0) this.#toEnd("instant");
     this.#drawn = view.text.length;
@@ -192,6 +221,12 @@ export class TaskPage {
     return { ...view, state: task.state, reason: task.reason, progress: task.progress ?? 0, attempt: task.attempts ?? 0 };
   }
 
+  /** Only a living line can tell that the writer is silent. @param {TaskView} view */
+  #silence(view) {
+    if (this.#status?.phase !== "live" && this.#status?.phase !== "caught-up") return null;
+    return this.#listening.silence(view.state, this.#task, serverNow());
+  }
+
   #tick() {
     const view = this.#effective();
     if (view === null || document.visibilityState === "hidden") return;
@@ -204,7 +239,7 @@ export class TaskPage {
     const to = ended ? Math.max(Number.isFinite(finished) ? finished : 0, last) : Math.max(serverNow(), last);
     this.#timeline.update(this.#story, { from, to, saves: this.#saves });
     this.#soon();
-    const every = view.state === "failed" ? 3 * REFRESH_MS : REFRESH_MS; // a dead letter may be replayed elsewhere
+    const every = this.#silence(view) ? SILENT_MS : view.state === "failed" ? 3 * REFRESH_MS : REFRESH_MS; // a dead letter may be replayed elsewhere
     if ((!ended || view.state === "failed") && Date.now() - this.#asked > every) void this.#refresh();
   }
 
@@ -214,6 +249,7 @@ export class TaskPage {
       const task = await getTask(this.#id);
       if (this.#closed) return;
       this.#task = task;
+      this.#listening.look(task);
       if (this.#view && isTerminal(this.#view) && !TERMINAL.has(task.state)) resume(); // replayed somewhere else
       if (TERMINAL.has(task.state)) this.#story = tell(this.#story, createdEntry(task));
       this.#soon();
@@ -266,31 +302,6 @@ export class TaskPage {
       h("p", { class: "actions" }, again, h("a", { class: "button quiet", href: "#/" }, "To the inbox")));
     if (this.#head === null) fill(this.element, note);
     else toast(words, "bad");
-  }
-}
-
-/** @param {any} task @returns {import("./history.js").Entry} */
-function createdEntry(task) {
-  const detail = task.sender ? `By ${task.sender}` : "";
-  return { key: "created", mark: "wait", at: Date.parse(task.created_at), title: "Accepted", detail };
-}
-
-/** The story so far is kept for this tab: a replay may leave out what is superseded. @param {string} id */
-function recallStory(id) {
-  try {
-    const list = JSON.parse(sessionStorage.getItem(`unbroken.story.${id}`) ?? "[]");
-    return Array.isArray(list) ? list : [];
-  } catch {
-    return [];
-  }
-}
-
-/** @param {string} id @param {readonly import("./history.js").Entry[]} story */
-function keepStory(id, story) {
-  try {
-    sessionStorage.setItem(`unbroken.story.${id}`, JSON.stringify(story));
-  } catch {
-    // a full store: the story is only shorter after a reload
   }
 }
 

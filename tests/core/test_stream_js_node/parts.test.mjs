@@ -1,9 +1,10 @@
 // The pure parts of the page: where a text may be cut, what is told of a task, what an address means.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { connectionWords, duration, percent, plural, roughly } from "../../../unbroken/static/format.js";
+import { ago, connectionWords, duration, percent, plural, roughly } from "../../../unbroken/static/format.js";
 import { entryOf, reconnectEntry, stretches, tell } from "../../../unbroken/static/history.js";
 import { parse } from "../../../unbroken/static/router.js";
+import { Listening, silenceAdvice, silenceWords, waitingWords } from "../../../unbroken/static/silence.js";
 import { Splitter } from "../../../unbroken/static/segments.js";
 import { chance } from "./support.mjs";
 
@@ -60,6 +61,7 @@ test("points of the pieces add up to the code points of the text", () => {
 
 const at = (second) => new Date(Date.UTC(2026, 0, 1, 0, 0, second)).toISOString();
 const EVENTS = [
+  { type: "status", id: "1-0", data: { state: "pending", attempt: 0, at: at(0) } },
   { type: "status", id: "1-1", data: { state: "processing", attempt: 1, at: at(1) } },
   { type: "checkpoint", id: "1-2", data: { offset: 9, progress: 0.1, saved_at: at(2) } },
   { type: "checkpoint", id: "1-3", data: { offset: 19, progress: 0.2, saved_at: at(4) } },
@@ -69,17 +71,22 @@ const EVENTS = [
   { type: "done", id: "2-7", data: { state: "completed", finished_at: at(12) } },
 ];
 
+const add = (list, event) => {
+  const entry = entryOf(event, 0); // null: not worth a line
+  return entry ? tell(list, entry) : list;
+};
+
 test("a story is told once, however often it is replayed, and in order", () => {
-  const story = (events) => events.reduce((list, event) => tell(list, entryOf(event, 0)), []);
+  const story = (events) => events.reduce(add, []);
   const once = story(EVENTS);
   assert.deepEqual(once.map(({ title }) => title), ["Started", "Saved 2 times", "Stopped", "Going to continue", "Attempt 2 continues", "Completed"]);
   assert.deepEqual(story([...EVENTS, ...EVENTS]), once);
-  const late = EVENTS.filter((_event, i) => i > 2).reduce((list, event) => tell(list, entryOf(event, 0)), once);
+  const late = EVENTS.filter((_event, i) => i > 3).reduce(add, once);
   assert.deepEqual(late, once);
 });
 
 test("the drawing shows running, lost and waiting stretches", () => {
-  const story = EVENTS.reduce((list, event) => tell(list, entryOf(event, 0)), []);
+  const story = EVENTS.reduce(add, []);
   const parts = stretches(story, Date.parse(at(0)), Date.parse(at(12)));
   assert.deepEqual(parts.map(({ how }) => how), ["wait", "run", "lost", "wait", "run"]);
   assert.ok(parts.every(({ from, to }, i) => i === 0 || from === parts[i - 1].to));
@@ -90,10 +97,47 @@ test("words", () => {
   assert.match(entry.detail, /1\.4 s because you dropped it; 1,200 events replayed/);
   assert.match(reconnectEntry({ at: 5, downMs: 9, why: "http-502", frames: 0, events: 0 }, 5).detail, /not ready; nothing was missed/);
   const status = { phase: "reconnecting", retryAt: 3_200, reconnects: 0, replayed: 0, last: null, error: null };
-  assert.equal(connectionWords(status, 1_000), "Reconnecting in 3 s");
-  assert.equal(connectionWords({ ...status, phase: "offline" }, 1_000), "Offline, trying again in 3 s");
+  assert.equal(connectionWords(status, { now: 1_000 }), "Reconnecting in 3 s");
+  assert.equal(connectionWords({ ...status, phase: "offline" }, { now: 1_000 }), "Offline, trying again in 3 s");
   assert.deepEqual([percent(0.999), percent(1), plural(1, "event"), plural(2_000, "event")], ["99 %", "100 %", "1 event", "2,000 events"]);
   assert.deepEqual([duration(1_234), duration(65_000), roughly(8.2), roughly(600)], ["1.2 s", "1 min 5 s", "8 s", "10 min"]);
+});
+
+test("the pill says how a task ended, and never that a failed one is complete", () => {
+  const ended = { phase: "ended", retryAt: null, reconnects: 0, replayed: 0, last: null, error: null };
+  const words = (state) => connectionWords(ended, { state });
+  assert.deepEqual(["completed", "failed", "cancelled", ""].map(words), ["Complete", "Failed", "Cancelled", "Ended"]);
+  assert.equal(connectionWords({ ...ended, phase: "caught-up" }, { live: "Live, paused" }), "Live, paused");
+  assert.equal(connectionWords({ ...ended, error: { status: 404, code: "", message: "" } }, { state: "" }), "Not connected");
+  assert.deepEqual([ago(1_000, 2_000), ago(1_000, 62_000), ago(null)], ["just now", "1 min ago", ""]);
+});
+
+test("silence is told only of a task that is being written, from the last thing that was heard", () => {
+  const t0 = Date.parse(at(0));
+  const task = { unit: "tokens", stale: false, updated_at: at(1) };
+  const chunk = { type: "chunk", data: { offset: 0, text: "a" } };
+  const listening = new Listening();
+  assert.equal(listening.silence("processing", task, t0 + 9_000), null, "nothing is known yet");
+  listening.hear([EVENTS[1]], true, t0 + 60_000); // a replay is not news: what it tells is as old as it says
+  listening.look(task);
+  assert.equal(listening.silence("processing", task, t0 + 3_500), null);
+  assert.deepEqual(listening.silence("processing", task, t0 + 7_000), { ms: 6_000, began: false, stale: false, unit: "tokens" });
+  assert.equal(listening.silence("paused", task, t0 + 7_000), null);
+  listening.hear([chunk], false, t0 + 8_000);
+  const quiet = listening.silence("processing", { ...task, stale: true }, t0 + 14_400);
+  assert.deepEqual(quiet, { ms: 6_400, began: true, stale: true, unit: "tokens" });
+  assert.equal(silenceWords(quiet), "Nothing heard from the worker for 6 s");
+  assert.equal(silenceWords({ ...quiet, stale: false }), "Nothing heard from the model for 6 s");
+  assert.equal(silenceWords({ ...quiet, stale: false, began: false }), "The model has not begun, for 6 s");
+  assert.match(silenceAdvice(quiet, "manual").join(""), /pauses.*Recover/);
+  assert.match(silenceAdvice({ ...quiet, stale: false }, "auto").join(""), /connection is fine.*another worker/);
+  listening.hear([EVENTS[6]], false, t0 + 15_000); // another attempt has to begin first
+  assert.equal(listening.silence("processing", task, t0 + 19_000).began, false);
+  const items = { ...task, unit: "items" };
+  assert.equal(listening.silence("processing", items, t0 + 24_000), null, "an item takes its time");
+  assert.equal(silenceWords({ ms: 12_000, began: true, stale: false, unit: "items" }), "No item finished for 12 s");
+  assert.equal(waitingWords("pending", null), "Live, waiting for a worker");
+  assert.equal(waitingWords("processing", null), "");
 });
 
 test("addresses", () => {

@@ -5,8 +5,10 @@ from __future__ import annotations
 import mimetypes
 from pathlib import Path
 
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
+from starlette.types import Scope
 
 from unbroken.server.problems import Problem
 from unbroken.server.routes.tasks import matches
@@ -40,6 +42,15 @@ async def static(request: Request) -> Response:
 async def favicon(request: Request) -> Response:
     """GET /favicon.ico: browsers ask without being told to."""
     return _file(request, "logo.svg")
+
+
+def lost(scope: Scope, status: int) -> Response | None:
+    """A page for a person who asked for an address that does not exist; None for programs, and for everything else."""
+    if status != 404 or scope["method"] not in ("GET", "HEAD") or scope["path"].startswith(("/api/", "/static/")):
+        return None
+    if "text/html" not in Headers(scope=scope).get("accept", ""):
+        return None
+    return FileResponse(FOLDER / "not-found.html", status, {**HEADERS, "Cache-Control": "no-store"}, "text/html")
 
 
 def _file(request: Request, name: str) -> Response:
