@@ -172,10 +172,10 @@ async def _reply(send: Send, status: int, headers: dict[str, str], body: Any) ->
 
 
 @contextmanager
-def running_upstream() -> Iterator[Upstream]:
-    """Serve in a thread of this process until the end of the block."""
+def running_upstream(port: int = 0) -> Iterator[Upstream]:
+    """Serve in a thread of this process until the end of the block, on any free port or on this one."""
     upstream = Upstream()
-    port = free_port()
+    port = port or free_port()
     config = uvicorn.Config(
         upstream, host="127.0.0.1", port=port, log_config=None, lifespan="off", timeout_graceful_shutdown=1
     )

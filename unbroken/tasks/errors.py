@@ -3,6 +3,7 @@
     UnbrokenError
     ├── TaskError                what ends or delays a task; stored with it and shown to its owner
     │   ├── Transient            worth another try (429, 5xx, a timeout, a reset)
+    │   │   └── Unreached        nobody was there to be asked: waited out inside the run before it counts
     │   └── Permanent            another try would fail the same way (400, 401, 404, a refusal)
     ├── LeaseLost                a newer epoch exists, or the task is no longer running: stop, write nothing
     ├── Refused                  the caller asked for what the state of the task does not allow
@@ -44,6 +45,11 @@ class TaskError(UnbrokenError):
 
 class Transient(TaskError):
     """Worth another try, up to `max_attempts` over the task's life."""
+
+
+class Unreached(Transient):
+    """The model could not be reached at all (refused, no such name, no connection in time, still loading): nothing was
+    asked of it, so asking again costs nothing."""
 
 
 class Permanent(TaskError):

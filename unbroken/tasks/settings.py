@@ -59,6 +59,7 @@ class Settings(BaseSettings):
     connect_timeout_s: Seconds = 10
     first_token_timeout_s: Seconds = 120
     idle_timeout_s: Seconds = 60
+    model_patience_s: Annotated[float, Field(ge=0, le=DAY)] = 60  # how long a model that is away is waited for
     model_requests_per_minute: Annotated[int, Field(ge=0)] = 0  # 0: no limit
     model_tokens_per_minute: Annotated[int, Field(ge=0)] = 0
     default_max_tokens: Count = 1_024

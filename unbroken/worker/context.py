@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
 from unbroken.tasks import keys
 from unbroken.tasks.connection import Calls
-from unbroken.tasks.errors import Transient
+from unbroken.tasks.errors import Transient, Unreached
 from unbroken.tasks.inputs import Generation
 from unbroken.tasks.kind import Piece, Prefix, Rewind, Tail
 from unbroken.tasks.settings import Settings
 from unbroken.worker.backends.base import Backend, Call
 from unbroken.worker.pacing import between
+from unbroken.worker.patience import Absence, Wait
 from unbroken.worker.pump import Pump
 
 NOTHING = Prefix()
@@ -66,7 +68,11 @@ class Context:
     settings: Settings
     backend: Backend
     limits: ModelLimits
+    absence: Absence = field(default_factory=Absence)
     failures: int = 0
+    waiting: int = 0
+    on_wait: Callable[[], None] = lambda: None
+    """Called when a call begins to wait for a model that is away."""
     _failed: Counter[str] = field(default_factory=Counter)
     _open: set[AsyncGenerator[Piece | Rewind, None]] = field(default_factory=set)
 
@@ -77,7 +83,30 @@ class Context:
         await self.limits.wait(ask, prefix)
         request_id = f"{self.task_id}-{self.attempt}" + (f"-{part}" if part else "")
         failures = self.failures + self._failed[part]
-        stream = self.backend.generate(ask, prefix, Call(self.task_id, request_id, self.attempt, failures))
+        call = Call(self.task_id, request_id, self.attempt, failures)
+        wait = Wait(self.settings.model_patience_s, self.absence)
+        try:
+            while True:
+                try:
+                    async with aclosing(self._once(ask, prefix, call)) as pieces:
+                        async for piece in pieces:
+                            wait.answered()
+                            yield piece
+                    return
+                except Unreached as error:
+                    pause = wait.next(error)  # raises the error once something was said, or the patience is over
+                self.waiting += 1
+                self.on_wait()
+                try:
+                    await asyncio.sleep(pause)
+                finally:
+                    self.waiting -= 1
+        except Transient:
+            self._failed[part] += 1
+            raise
+
+    async def _once(self, ask: Generation, prefix: Prefix, call: Call) -> AsyncGenerator[Piece | Rewind, None]:
+        stream = self.backend.generate(ask, prefix, call)
         self._open.add(stream)
         limit, waited = self.settings.first_token_timeout_s, "first_token_timeout"
         try:
@@ -91,12 +120,14 @@ class Context:
                     raise Transient(waited, f"The model said nothing for {limit:g} seconds.") from None
                 yield piece
                 limit, waited = self.settings.idle_timeout_s, "idle_timeout"
-        except Transient:
-            self._failed[part] += 1
-            raise
         finally:
             await stream.aclose()
             self._open.discard(stream)
+
+    @property
+    def idle(self) -> bool:
+        """Every call waits for a model that is away: nothing is under way that a stop would cut off."""
+        return self.waiting > 0 and not self._open
 
     async def close(self) -> None:
         """Close every call that a kind left open."""

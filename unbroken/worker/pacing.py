@@ -7,7 +7,8 @@ import random
 import re
 from dataclasses import dataclass
 
-SAVING_SHARE = 20  # saving may take one part in so many of the time, however large the state has become
+SAVING_SHARE = 60  # saving may take one part in so many of the time, however large the state has become ...
+APART_MAX_S = 60.0  # ... but saves that are due are never further apart than this because of it
 RETRY_AFTER_MAX_S = 86_400.0  # what another side may ask of us
 
 
@@ -36,7 +37,7 @@ class CheckpointPace:
         """A save was made, or failed; both count, so that a broken store is not asked at every token."""
         self.made = 0
         self.since = now
-        self.not_before = now + SAVING_SHARE * took
+        self.not_before = now + min(APART_MAX_S, SAVING_SHARE * took)
 
 
 def full_jitter(tries: int, *, base: float, cap: float, roll: float) -> float:

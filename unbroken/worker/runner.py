@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from pydantic import ValidationError
@@ -25,6 +25,7 @@ from unbroken.worker.ending import Result, result_of
 from unbroken.worker.failures import understood
 from unbroken.worker.heartbeat import Heart
 from unbroken.worker.pacing import retry_delay
+from unbroken.worker.patience import Absence
 from unbroken.worker.pump import Pump
 from unbroken.worker.resume import NothingToTrust, Resume, load
 from unbroken.worker.saver import Saver, SavingFailed
@@ -47,6 +48,7 @@ class Tools:
     backend: Backend
     kinds: dict[str, Kind]
     objects: Objects
+    absence: Absence = field(default_factory=Absence)
 
 
 class Runner:
@@ -61,6 +63,7 @@ class Runner:
         self._why: Why | None = None
         self._driver: Driver | None = None
         self._writer: Writer | None = None
+        self._context: Context | None = None
         self._given_up = False
         self._watch: set[asyncio.TimerHandle] = set()
 
@@ -74,6 +77,12 @@ class Runner:
             self._writer.fail(LeaseLost())
         if self._driver is not None:
             self._driver.stop(why)
+            self._cut_waiting()
+
+    def _cut_waiting(self) -> None:
+        """A run that only waits for a model that is away need not come to its next offer before it stops."""
+        if self._why is not None and self._driver is not None and self._context is not None and self._context.idle:
+            self._driver.cut()
 
     def give_up(self) -> None:
         """The grace is over: calls that Redis does not answer are not repeated any more."""
@@ -177,7 +186,8 @@ class Runner:
         if kind.continues == "state" and len(resume.text) > resume.state_offset:
             resume.text = resume.text[: resume.state_offset]
             await writer.rewind(resume.state_offset)
-        context = self._context(data, resume)
+        self._context = context = self._make_context(data, resume)
+        context.on_wait = self._cut_waiting
         saver = Saver(
             self.lease,
             tools.holder,
@@ -198,7 +208,7 @@ class Runner:
         await context.close()
         await self._end(kind, driver, writer, saver, error)
 
-    def _context(self, data: object, resume: Resume) -> Context:
+    def _make_context(self, data: object, resume: Resume) -> Context:
         record, tools = self._claimed, self._tools
         return Context(
             task_id=self.task_id,
@@ -212,6 +222,7 @@ class Runner:
             settings=tools.settings,
             backend=tools.backend,
             limits=ModelLimits(tools.calls, tools.pump, tools.settings),
+            absence=tools.absence,
             failures=record.num("errors") + record.num("past_errors") + record.num("losses"),
         )
 

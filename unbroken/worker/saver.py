@@ -88,7 +88,7 @@ class Saver:
         due = self.pace.due(self._loop.time()) and not self._pump.trouble
         if point.milestone or stopping or due:
             await self._save(point.state)
-        elif isinstance(point.state, Mapping):
+        elif not callable(point.state):
             self._keep(offer, point.state)
         elif self._late:
             offer.make = point.state

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from unbroken.tasks.errors import Permanent, TaskError, Transient
+from unbroken.tasks.errors import Permanent, TaskError, Transient, Unreached
 from unbroken.tasks.inputs import Message
 
 _GONE = ("The local model cannot be reached.", "It is starting, or was restarted.")
@@ -131,6 +131,8 @@ class LlamaClient:
         """httpx's errors as ours."""
         try:
             yield
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            raise Unreached("upstream_unreachable", " ".join(_GONE), detail=repr(error)) from error
         except httpx.TimeoutException as error:
             raise Transient("upstream_timeout", "The local model did not answer in time.") from error
         except httpx.HTTPError as error:
@@ -176,4 +178,6 @@ def _from_error(error: dict[str, Any], status: int) -> TaskError:
         return Permanent("context_length", "The text is longer than the local model can read.", detail=detail)
     if 400 <= status < 500 and status not in (408, 409, 429):
         return Permanent("bad_request", "The local model refused the request.", detail=detail)
-    return Transient("upstream_error", "The local model failed or is still loading.", detail=detail)
+    if error.get("type") == "unavailable_error":
+        return Unreached("upstream_loading", "The local model is still loading.", detail=detail)
+    return Transient("upstream_error", "The local model failed.", detail=detail)

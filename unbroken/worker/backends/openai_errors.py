@@ -1,6 +1,7 @@
 """What an OpenAI-compatible server's error means for the task: by type, status and structured code, never
 by digits or words in a message.
 
+    Unreached   no connection
     Transient   408, 409, 425, 429, 5xx, time-outs, resets, an answer without its end
     Permanent   400, 401, 402, 403, 404, 413, 422, an empty account, a full context, a refusal
 """
@@ -14,7 +15,7 @@ from email.utils import parsedate_to_datetime
 
 import openai
 
-from unbroken.tasks.errors import Permanent, TaskError, Transient
+from unbroken.tasks.errors import Permanent, TaskError, Transient, Unreached
 
 RETRY_AFTER_MAX_S = 3_600.0
 
@@ -40,6 +41,8 @@ def classify(error: BaseException) -> TaskError:
     """The error as Transient or Permanent."""
     if isinstance(error, TaskError):
         return error
+    if _unconnected(error):
+        return Unreached("upstream_unreachable", "The model's server cannot be reached.", detail=_why(error))
     if isinstance(error, TimeoutError | openai.APITimeoutError):
         return Transient("upstream_timeout", "The model's server did not answer in time.")
     if isinstance(error, openai.APIStatusError):
@@ -49,6 +52,21 @@ def classify(error: BaseException) -> TaskError:
     if isinstance(error, openai.APIConnectionError):
         return Transient("upstream_unreachable", "The model's server cannot be reached.", detail=repr(error))
     return Transient("upstream_reset", "The connection to the model's server broke.", detail=repr(error))
+
+
+def _unconnected(error: BaseException) -> bool:
+    """Was there no connection at all? By name: the SDK builds on httpx in some versions and on httpx2 in others."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if type(cause).__name__ in ("ConnectError", "ConnectTimeout"):
+            return True
+        cause = cause.__cause__
+    return False
+
+
+def _why(error: BaseException) -> str:
+    """What the network said, which the SDK's own error leaves out."""
+    return repr(error.__cause__ or error)
 
 
 def from_status(status: int, body: Mapping[str, object], *, retry_after_s: float | None = None) -> TaskError:

@@ -9,7 +9,7 @@ from contextlib import aclosing
 from typing import Any
 
 from unbroken.tasks import events
-from unbroken.tasks.errors import Permanent, Transient
+from unbroken.tasks.errors import Permanent, Transient, Unreached
 from unbroken.tasks.inputs import BatchInput, Generation, Message
 from unbroken.tasks.kind import Checkpoint, Item, Kind, Run, Update
 from unbroken.worker.failures import item_error
@@ -98,6 +98,8 @@ class _Work:
                 return Item(index, result=events.clean(answer.text))
             except Permanent as error:
                 return Item(index, error=item_error(error))
+            except Unreached:
+                raise  # no item's fault: the whole run waits for its next try
             except Transient as error:
                 if attempt == self._tries:
                     return Item(index, error=item_error(error))
