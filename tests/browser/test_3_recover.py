@@ -6,7 +6,7 @@ from playwright.async_api import expect
 
 from tests.browser import pages
 from tests.browser.conftest import NewPage
-from tests.support.api import scripted, story
+from tests.support.api import PROMPT, scripted, story
 from tests.support.processes import Stack
 
 
@@ -40,7 +40,7 @@ async def test_dead_letters_are_grouped_and_replayed(open_page: NewPage, stack: 
     await expect(group.locator(".group-count")).to_have_text("2")
     await group.get_by_role("link", name="Show").click()
     await expect(page.locator(".letters li")).to_have_count(2)
-    await page.locator(".letters").get_by_role("link", name="letter 0").click()
+    await page.locator(".letters li", has_text="letter 0").get_by_role("link", name=PROMPT).click()
     await pages.until_state(page, "Failed")
     await pages.button(page, "Replay").click()
     await pages.until_exact(page, story(tokens=60))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from playwright.async_api import Page
+from playwright.async_api import Page, expect
 
 from tests.browser import pages
 from tests.browser.conftest import NewPage
@@ -70,12 +70,16 @@ async def test_what_markdown_needs_stays(open_page: NewPage, stack: Stack) -> No
 
 
 async def test_topics_and_senders_are_text(open_page: NewPage, stack: Stack) -> None:
-    task = await stack.api.submit(scripted(tokens=20), topic=EVIL[1], sender=EVIL[0])
+    task = await stack.api.submit(scripted(tokens=20, prompt=EVIL[2]), topic=EVIL[1], sender=EVIL[0])
     page = await open_page(pages.address(task["task_id"]))
     await pages.until_state(page, "Completed")
-    assert await page.locator("h1").text_content() == EVIL[1]
-    assert EVIL[0] in (await page.locator(".facts").first.text_content() or "")
-    assert await page.locator("main img, main script").count() == 0
+    facts = await page.locator(".facts").first.text_content() or ""
+    assert EVIL[0] in facts
+    assert EVIL[1] in facts
+    await page.get_by_text("Input", exact=True).click()
+    await expect(page.locator(".input-block p")).to_have_text(EVIL[2])
+    assert await page.locator("h1").text_content() == EVIL[2]
+    assert await page.locator("main img, main script, main svg[onload]").count() == 0
     assert await page.evaluate("globalThis.owned") is None
 
 
