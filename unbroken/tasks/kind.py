@@ -69,10 +69,12 @@ class Item:
 class Checkpoint:
     """A point to continue from, at exactly this place in the text. `state` is msgpack-able, or a function that makes
     it, called only when the checkpoint is really saved. Offered points are saved every N tokens or M seconds, a
-    milestone (a finished step) always."""
+    milestone (a finished step) always. `late` is for work that goes on beside the generator (calls in parallel): at a
+    stop its function is called only after the generator was closed, so that nothing made until then is missed."""
 
     state: Mapping[str, Any] | Callable[[], Awaitable[Mapping[str, Any]]]
     milestone: bool = False
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True)

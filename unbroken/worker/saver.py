@@ -85,6 +85,9 @@ class Saver:
         if not self._holder.settings.checkpoints:
             return
         # In an outage points are passed over, not waited for: a later one is as good. Not so a milestone.
+        if stopping and point.late and self._late and callable(point.state):
+            offer.make = point.state
+            return
         due = self.pace.due(self._loop.time()) and not self._pump.trouble
         if point.milestone or stopping or due:
             await self._save(point.state)

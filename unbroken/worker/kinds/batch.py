@@ -48,8 +48,8 @@ class Batch(Kind):
             async for item in work.items():
                 if item is not None:
                     yield item
-                    yield Checkpoint(work.state, milestone=True)
-                yield Checkpoint(work.state)  # what the others have made by now can be saved at a stop
+                    yield Checkpoint(work.state, milestone=True, late=True)
+                yield Checkpoint(work.state, late=True)  # what the others have made by now can be saved at a stop
         finally:
             await work.close()
 
