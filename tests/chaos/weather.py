@@ -103,6 +103,8 @@ class Weather:
             self.history.wrong.append(f"{worker.name} does not stop:\n{worker.tail(10)}")
             worker.kill()
             return
+        if code == -signal.SIGTERM and "tasks at once" not in worker.tail(100_000):
+            return  # it was only just starting, and held nothing
         if code not in (0, -signal.SIGKILL):  # a poison task may kill it while it hands over
             self.history.wrong.append(f"{worker.name} ended with {code} after SIGTERM:\n{worker.tail(10)}")
 
