@@ -144,7 +144,7 @@ async def test_seed_system_and_model_are_options(open_page: NewPage, stack: Stac
     page = await open_page("/#/new")
     await page.get_by_label("Prompt", exact=True).fill("Short.")
     await page.get_by_text("Options").click()
-    await page.get_by_label("System prompt").fill("Be brief.")
+    await page.get_by_label("System message").fill("Be brief.")
     await page.get_by_label("Model", exact=True).fill("small")
     await page.get_by_label("Seed").fill("0")
     await pages.button(page, "Start").click()

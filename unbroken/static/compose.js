@@ -51,7 +51,7 @@ export class Compose {
 
   #options() {
     return h("details", { class: "options" }, h("summary", {}, "Options"), h("div", { class: "grid" },
-      h("div", { class: "wide" }, labelled("system", "System prompt", h("textarea", { name: "system", rows: "2", dir: "auto", placeholder: "How the model should behave" }))),
+      h("div", { class: "wide" }, labelled("system", "System message", h("textarea", { name: "system", rows: "2", dir: "auto", placeholder: "How the model should behave" }))),
       labelled("model", "Model", h("input", { name: "model", maxlength: "100", autocomplete: "off", spellcheck: "false", placeholder: "the server's own" })),
       labelled("seed", "Seed", h("input", { name: "seed", type: "number", min: "0", max: "4294967295", step: "1", inputmode: "numeric", placeholder: "a new one each time" })),
       labelled("max_tokens", "Most tokens", h("input", { name: "max_tokens", type: "number", min: "1", max: "1000000", inputmode: "numeric", placeholder: "the model's own" })),

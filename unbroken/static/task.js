@@ -128,7 +128,7 @@ export class TaskPage {
       const entry = entryOf({ id, type: event, data }, serverNow());
       if (entry) this.#story = tell(this.#story, entry);
     }
-    this.#soon();
+    if (!this.#closed) this.#tick();
   }
 
   /** @param {TaskView} view @param {import("./stream.js").TaskEvent[]} events @param {boolean} replaying */
@@ -148,6 +148,7 @@ export class TaskPage {
     }
     if (events.length > 0) keepStory(this.#id, this.#story);
     this.#view = view;
+    if (before === null) this.#tick(); // the first second is not empty
     this.#soon();
   }
 
