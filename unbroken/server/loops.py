@@ -19,6 +19,7 @@ SWEEP_S = 30.0
 RECOUNT_S = 600.0  # it reads every record
 COLLECT_S = 3_600.0  # it lists every object
 MEND_S = 60.0
+MEND_REST = 4  # times as long as a page of it took
 BACKOFF_MAX_S = 5.0
 
 
@@ -131,12 +132,21 @@ class Mender(Repeating):
     name = "mender"
     every_s = MEND_S
 
+    def __init__(self, services: Services) -> None:
+        super().__init__(services)
+        self.finished = time.monotonic()  # it has not missed anything yet
+
     async def step(self) -> bool:
         """One recount."""
-        found = await recount(self.services.store, repair=True)
+        found = await recount(self.services.store, repair=True, rest=self._rest)
         if found.differences:
             log.warning("mended %d differences, the first: %s", len(found.differences), found.differences[0])
         return False
+
+    async def _rest(self, took: float) -> None:
+        """A long recount leaves most of the time to others, and is no loop that hangs."""
+        self.finished = time.monotonic()
+        await asyncio.sleep(min(1.0, MEND_REST * took))
 
 
 class Recounter(Repeating):

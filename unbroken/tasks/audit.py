@@ -6,7 +6,8 @@ records; the server does that in the background, `unbroken doctor` on request.""
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
 from unbroken.tasks import keys
@@ -15,6 +16,7 @@ from unbroken.tasks.events import ZERO, parse_id
 from unbroken.tasks.store import Store
 
 PAGE = 200
+Rest = Callable[[float], Awaitable[None]]
 
 
 @dataclass
@@ -37,11 +39,13 @@ async def task_ids(store: Store) -> AsyncIterator[list[str]]:
             return
 
 
-async def recount(store: Store, *, repair: bool = False) -> Recount:
+async def recount(store: Store, *, repair: bool = False, rest: Rest | None = None) -> Recount:
     """Compare every index with every record; with `repair`, make them agree. Safe while everything runs: each task
-    is looked at and mended in one script. Entries without a record are taken out as well."""
+    is looked at and mended in one script. Entries without a record are taken out as well. `rest` is called after each
+    page with the seconds that it took, so that a million tasks are not counted at the cost of all others."""
     found = Recount()
     seen: set[str] = set()
+    began = time.monotonic()
     async for page in task_ids(store):
         fresh = [task_id for task_id in page if task_id not in seen]
         seen.update(fresh)
@@ -52,20 +56,34 @@ async def recount(store: Store, *, repair: bool = False) -> Recount:
                 found.differences.append(f"{task_id}: {reply}")
             else:
                 found.differences += [f"{task_id}: {what.decode()}" for what in reply]
-    found.differences += [f"{where}: {task_id} has no record" for where, task_id in await _strays(store, repair)]
+        if rest is not None:
+            await rest(time.monotonic() - began)
+        began = time.monotonic()
+    found.differences += [f"{where}: {task_id} has no record" for where, task_id in await _strays(store, repair, rest)]
     return found
 
 
-async def _strays(store: Store, repair: bool) -> list[tuple[str, str]]:
+async def _strays(store: Store, repair: bool, rest: Rest | None) -> list[tuple[str, str]]:
     strays = []
     for index in ("ready", "delayed", "leases", "paused", "dead", "done"):
-        where = keys.key(index)
-        with translated():
-            async for raw, _ in store.redis.zscan_iter(where, count=PAGE):
-                if not await store.redis.exists(keys.key("task", raw.decode())):
-                    strays.append((index, raw.decode()))
-                    if repair:
-                        await store.redis.zrem(where, raw)
+        where, cursor = keys.key(index), 0
+        while True:
+            began = time.monotonic()
+            with translated():
+                cursor, rows = await store.redis.zscan(where, cursor, count=PAGE)
+                ids = [raw.decode() for raw, _ in rows]
+                async with store.redis.pipeline(transaction=False) as pipe:
+                    for task_id in ids:
+                        pipe.exists(keys.key("task", task_id))
+                    there = await pipe.execute() if ids else []
+                lost = [task_id for task_id, known in zip(ids, there, strict=True) if not known]
+                strays += [(index, task_id) for task_id in lost]
+                if lost and repair:
+                    await store.redis.zrem(where, *lost)
+            if rest is not None:
+                await rest(time.monotonic() - began)
+            if int(cursor) == 0:
+                break
     return strays
 
 
