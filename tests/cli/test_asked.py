@@ -11,7 +11,7 @@ async def test_lists_carry_titles(terminal: Terminal) -> None:
     await terminal("submit", "Write about a lighthouse.\nAt length.")
     await terminal("submit", "Translate:", "--kind", "batch", "--input", '{"items": ["a"]}')
     rows = (await terminal("list")).out.splitlines()
-    assert [row.split("\t")[-1] for row in rows] == ["Translate:", "Write about a lighthouse."]
+    assert [row.split("\t")[-2] for row in rows] == ["Translate:", "Write about a lighthouse."]
 
 
 async def test_show_gives_the_title_and_the_whole_input(terminal: Terminal) -> None:

@@ -95,7 +95,11 @@ def doctor(
 ) -> int:
     """Check the set-up and recount everything that is stored. Exit code 1 when something is wrong."""
     settings = load(data_dir=data_dir, redis_url=redis_url)
-    findings = [*_machine(settings), *asyncio.run(_redis(settings, repair))]
+    findings = [
+        *_machine(settings),
+        *asyncio.run(_model(settings, _runs(settings))),
+        *asyncio.run(_redis(settings, repair)),
+    ]
     if as_json:
         show.as_json([{"level": f.level, "what": f.what, "says": f.says} for f in findings])
     else:
@@ -114,24 +118,46 @@ def _machine(settings: Settings) -> list[Finding]:
         findings.append(Finding("ok", "unbroken up", f"running at {at}" if at else "not running here"))
     else:
         findings.append(Finding("note", "data folder", f"{folder} does not exist yet"))
-    if settings.backend == "local":
-        problem = parts.local_model_problem(settings)
-        findings.append(Finding("bad" if problem else "ok", "local model", problem or "installed"))
     return findings
 
 
+def _runs(settings: Settings) -> dict[str, Any]:
+    """What `up` says about its model, unless another one is named."""
+    return {} if "backend" in settings.model_fields_set else place.running(settings.data_dir.expanduser().resolve())
+
+
+async def _model(settings: Settings, runs: dict[str, Any]) -> list[Finding]:
+    """Is the model there? The one that `up` runs here, else the one that the settings mean."""
+    from unbroken.cli import probes
+
+    backend = str(runs.get("backend") or settings.backend)
+    if backend == "scripted":
+        return [Finding("note", "model", "the scripted backend: for tests, it knows no model")]
+    if backend == "local":
+        if runs.get("model_url"):
+            return [_answer(await probes.model_says(f"{runs['model_url']}/health"), f"local, {runs['model_url']}")]
+        problem = parts.local_model_problem(settings)
+        return [Finding("bad" if problem else "ok", "model", problem or "local, installed; not running here")]
+    url = str(runs.get("model_url") or settings.backend_url or "https://api.openai.com/v1").rstrip("/")
+    key = settings.api_key.get_secret_value() if settings.api_key else None
+    return [_answer(await probes.model_says(f"{url}/models", key), url)]
+
+
+def _answer(problem: str | None, where: str) -> Finding:
+    return Finding("bad", "model", f"{where}: {problem}") if problem else Finding("ok", "model", f"{where} answers")
+
+
 async def _redis(settings: Settings, repair: bool) -> list[Finding]:
-    from unbroken.cli.up import without_password
     from unbroken.tasks.audit import recount
 
     try:
         async with store_of(settings) as store:
-            where = without_password(store.settings.redis_url)
-            info = await _info(store)
+            where = store.settings.redis_shown
+            info, names = await _info(store), await _clients(store)
             counted = await recount(store, repair=repair)
     except (StoreUnavailable, CannotStart) as error:
         return [Finding("bad", "redis", str(error))]
-    findings = [Finding("ok", "redis", f"{where}, {info['version']}"), *_policies(info)]
+    findings = [Finding("ok", "redis", f"{where}, {info['version']}"), *_policies(info), _running(names)]
     if counted.differences:
         done = "repaired" if repair else "run again with --repair"
         findings += [Finding("note" if repair else "bad", "recount", line) for line in counted.differences[:50]]
@@ -154,6 +180,28 @@ async def _info(store: Store) -> dict[str, Any]:
         "aof": int(info.get("aof_enabled", 0)),
         "aof_ok": info.get("aof_last_write_status", "ok"),
     }
+
+
+async def _clients(store: Store) -> list[str] | None:
+    """The names of all connections, or None where Redis does not tell."""
+    from redis.exceptions import ResponseError
+
+    from unbroken.tasks.connection import translated
+
+    try:
+        with translated():
+            return [str(client.get("name", "")) for client in await store.redis.client_list()]
+    except ResponseError:  # managed services refuse it
+        return None
+
+
+def _running(names: list[str] | None) -> Finding:
+    if names is None:
+        return Finding("note", "processes", "Redis does not tell who is connected")
+    workers = {name for name in names if name.endswith("-hints")}  # one such connection a worker
+    servers = "a server" if "unbroken-server" in names else "no server"
+    says = f"{len(workers)} workers and {servers} are connected"
+    return Finding("ok" if workers and "unbroken-server" in names else "note", "processes", says)
 
 
 def _policies(info: dict[str, Any]) -> list[Finding]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from unbroken.cli import embedded, place
 from unbroken.cli.place import CannotStart
+from unbroken.cli.show import tell
 from unbroken.cli.tether import command
 from unbroken.tasks.errors import StoreUnavailable
 from unbroken.tasks.settings import Settings
@@ -20,24 +21,28 @@ from unbroken.tasks.settings import Settings
 if TYPE_CHECKING:
     from unbroken.tasks.store import Store
 
+NAMED = {"redis_url", "data_dir"}
 START_S = 60.0  # a large append-only file takes its time to load
 
 
 @asynccontextmanager
 async def store_of(settings: Settings, *, make: bool = False) -> AsyncIterator[Store]:
-    """The store that these settings mean. make: a data folder without a database gets one.
+    """The store that these settings mean. make: a data folder that was named gets a database where it has none. Which
+    database it is, is said wherever nobody named it.
 
-    Raises StoreUnavailable with where it was looked for."""
-    from unbroken.cli.up import without_password
+    Raises StoreUnavailable with where it was looked for, CannotStart where there is none."""
     from unbroken.tasks.store import open_store
 
     with _database(settings, make=make) as final:
+        if not NAMED & settings.model_fields_set:
+            tell(f"The database is {final.redis_shown}.")
         store = open_store(final, name="unbroken-cli")
         try:
             yield store
         except StoreUnavailable as error:
-            where = without_password(final.redis_url)
-            raise StoreUnavailable(f"{error} at {where}; name another with --redis-url or --data-dir") from None
+            raise StoreUnavailable(
+                f"{error} at {final.redis_shown}; name another with --redis-url or --data-dir"
+            ) from None
         finally:
             await store.close()
 
@@ -47,7 +52,14 @@ def _database(settings: Settings, *, make: bool) -> Iterator[Settings]:
     if "redis_url" in settings.model_fields_set:
         yield settings
         return
-    if embedded.find(settings.data_dir) is None and not make:
+    known = embedded.find(settings.data_dir) is not None
+    if make and not known and "data_dir" not in settings.model_fields_set:
+        # somewhere else than where `up` runs: what is made here would never be seen there
+        raise CannotStart(
+            f"there is no database in {settings.data_dir.expanduser().resolve()}; name the data folder of "
+            "`unbroken up` with --data-dir (it is made where it does not exist), or a Redis with --redis-url"
+        )
+    if not known and not make:
         yield settings  # nothing private here: the settings' own address, as `unbroken server` would use it
         return
     folder = place.prepare(settings.data_dir)

@@ -22,11 +22,12 @@ TITLES_AT_ONCE = 200  # ids that the server takes in one call
 
 
 class ApiError(UnbrokenError):
-    """The server refused. `status` is HTTP's; the message is the server's own sentence."""
+    """The server refused. `status` is HTTP's; the message is the server's own sentence; `problem` is its document."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, problem: Mapping[str, Any] | None = None) -> None:
         super().__init__(message)
         self.status = status
+        self.problem = {"status": status, **(problem or {})}
 
 
 class Unreachable(UnbrokenError):
@@ -46,13 +47,19 @@ def base_url(given: str | None = None) -> str:
     return place.address(settings.host, settings.port)
 
 
-def explain(answer: httpx.Response) -> str:
-    """The sentence in a problem+json answer, with one line for each bad field."""
+def problem_of(answer: httpx.Response) -> dict[str, Any]:
+    """The problem document of an answer; {} when there is none."""
     try:
         problem = answer.json()
     except ValueError:
-        problem = None
-    if not isinstance(problem, dict):
+        return {}
+    return problem if isinstance(problem, dict) else {}
+
+
+def explain(answer: httpx.Response) -> str:
+    """The sentence in a problem+json answer, with one line for each bad field."""
+    problem = problem_of(answer)
+    if not problem:
         return f"the server answered {answer.status_code} {answer.reason_phrase}"
     said = str(problem.get("detail") or problem.get("title") or f"status {answer.status_code}")
     lines = [said]
@@ -104,7 +111,7 @@ class Client:
                 if answer.status_code < 400:
                     return answer
                 if answer.status_code != 503 or time.monotonic() + pause > give_up:
-                    raise ApiError(answer.status_code, explain(answer))
+                    raise ApiError(answer.status_code, explain(answer), problem_of(answer))
             time.sleep(pause)
             pause = min(2.0, pause * 2)
 

@@ -3,7 +3,7 @@
 text    the prompt, or a file with it
 batch   the instruction, and a file with the items: one a line, JSON lines, or a JSON list
 chain   a file with the steps: Markdown headings with text below, or JSON
-others  --input with JSON
+others  JSON, as the argument, in a file or as --input; any other argument is the prompt
 """
 
 from __future__ import annotations
@@ -88,6 +88,12 @@ def _chain(prompt: str | None, file: str | None, extra: dict[str, Any]) -> dict[
 
 
 def _other(prompt: str | None, file: str | None) -> dict[str, Any]:
+    if prompt is not None and prompt.lstrip().startswith("{"):
+        try:
+            given = json.loads(prompt)
+        except ValueError as error:
+            raise BadInput(f"the input is not JSON: {error}") from None
+        return given if file is None else {**_other(None, file), **given}
     if file is None:
         return {} if prompt is None else {"prompt": prompt}
     try:

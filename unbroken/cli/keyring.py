@@ -44,7 +44,7 @@ def _with_store(
 
 
 def create(
-    owner: Annotated[str | None, typer.Argument(help="Whose tasks the key opens.")] = None,
+    owner: Annotated[str | None, typer.Argument(help="Whose tasks the key opens; local when nobody is named.")] = None,
     owner_option: Annotated[str | None, typer.Option("--owner", help="The same, as an option.")] = None,
     label: Annotated[str, typer.Option(help="A note, to know it again.")] = "",
     data_dir: DataDir = None,
@@ -55,6 +55,8 @@ def create(
     from unbroken.tasks.access import create_key
 
     name = owner or owner_option or "local"
+    if not (owner or owner_option):
+        show.tell("A key of the owner local; for somebody else: unbroken keys create OWNER")
     try:
         key_id, secret = _with_store(data_dir, redis_url, lambda store: create_key(store, name, label), make=True)
     except ValueError as error:

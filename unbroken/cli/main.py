@@ -4,14 +4,15 @@ Exit codes: 0 ok, 1 failed, 2 wrong usage or setting, 3 paused, 4 cancelled, 130
 
 from __future__ import annotations
 
+import json
 import os
 import sys
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
 from unbroken.tasks.errors import UnbrokenError
-from unbroken.tasks.settings import BadSetting
+from unbroken.tasks.settings import BadSetting, unknown_variables
 
 # The base of typer's own errors about usage. Typer brings its own copy of click in some versions and
 # needs the package in others; either way this is where the class is found.
@@ -33,7 +34,11 @@ def make_app(first: str = "") -> typer.Typer:
     )
 
     @app.callback()
-    def _() -> None:
+    def _(
+        version: Annotated[
+            bool, typer.Option("--version", help="Show the version and leave.", is_eager=True, callback=_version)
+        ] = False,
+    ) -> None:
         """Long AI generations that survive everything between the model and the reader."""
 
     from unbroken.cli import serving
@@ -47,9 +52,21 @@ def make_app(first: str = "") -> typer.Typer:
     return app
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        from unbroken import __version__
+
+        print(f"unbroken {__version__}")
+        raise typer.Exit
+
+
 def run(arguments: list[str] | None = None) -> int:
     """Entry point of the script. Returns the exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    as_json = "--json" in arguments
+    if "UNBROKEN_SUPERVISED" not in os.environ:  # said once by the supervisor, not by each of its parts
+        for words in unknown_variables(os.environ):
+            print(f"unbroken: {words}", file=sys.stderr)
     try:
         app = make_app(arguments[0] if arguments else "")
         code = app(args=arguments, prog_name="unbroken", standalone_mode=False)
@@ -62,18 +79,24 @@ def run(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except BadSetting as error:
-        return _complain(str(error), 2)
+        return _complain(error, 2, as_json)
     except UnbrokenError as error:
-        return _complain(str(error), 1)
+        return _complain(error, 1, as_json)
     except Exception as error:
         if isinstance(error, ClickException):
+            if as_json:
+                return _complain(str(error.message), int(error.exit_code), as_json)
             error.show()
             return int(error.exit_code)
         if os.environ.get("UNBROKEN_DEBUG"):
             raise
-        return _complain(f"{type(error).__name__}: {error} (UNBROKEN_DEBUG=1 shows where)", 1)
+        return _complain(f"{type(error).__name__}: {error} (UNBROKEN_DEBUG=1 shows where)", 1, as_json)
 
 
-def _complain(message: str, code: int) -> int:
-    print(f"unbroken: {message}", file=sys.stderr)
+def _complain(error: UnbrokenError | str, code: int, as_json: bool) -> int:
+    """The one sentence to stderr; for scripts as JSON, with what the server said beside it."""
+    if as_json:
+        print(json.dumps({"error": str(error), **getattr(error, "problem", {})}), file=sys.stderr)
+    else:
+        print(f"unbroken: {error}", file=sys.stderr)
     return code

@@ -70,8 +70,8 @@ def replay(
     everything: Annotated[bool, typer.Option("--all", help="All that failed.")] = False,
     as_json: Json = False,
     url: Url = None,
-) -> None:
-    """Continue failed tasks from their checkpoints, with fresh budgets."""
+) -> int:
+    """Continue failed tasks from their checkpoints, with fresh budgets. 1 when one that was named was refused."""
     if sum((bool(task_ids), group is not None, everything)) != 1:
         raise typer.BadParameter("name tasks, or --group, or --all")
     with Client(url) as client:
@@ -85,13 +85,15 @@ def replay(
             rounds = max(1, -(-failed // SERVER_AT_ONCE))
             bodies = [{"all": True} if group is None else {"group": group}] * rounds
         answers = _replay(client, bodies)
+    refused = {task_id: why for answer in answers for task_id, why in answer.get("refused", {}).items()}
+    code = int(bool(task_ids and refused))
     if as_json:
         show.as_json(answers[0] if len(answers) == 1 else answers)
-        return
+        return code
     print(f"replayed\t{sum(answer['replayed'] for answer in answers)}")
-    for answer in answers:
-        for task_id, why in answer.get("refused", {}).items():
-            show.tell(f"{task_id}: {why}")
+    for task_id, why in refused.items():
+        show.tell(f"{task_id}: {why}")
+    return code
 
 
 def _replay(client: Client, bodies: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -27,6 +27,7 @@ def environment(settings: Settings) -> dict[str, str]:
         if name.startswith("UNBROKEN_") and not known and name not in {"UNBROKEN_KEY", "UNBROKEN_URL"}:
             env[name] = value
     env["PYTHONUNBUFFERED"] = "1"
+    env["UNBROKEN_SUPERVISED"] = "1"  # the supervisor puts the time before each line, and has told of odd variables
     return env
 
 

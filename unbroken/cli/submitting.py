@@ -15,10 +15,18 @@ from unbroken.cli.client import Client
 from unbroken.cli.inputs import BadInput, build, duration_s, moment
 from unbroken.cli.tasking import Json, Url, Wait, follow
 
-Prompt = Annotated[str | None, typer.Argument(help="The prompt; for a batch, the instruction.")]
+Prompt = Annotated[
+    str | None,
+    typer.Argument(help="The prompt; for a batch, the instruction; for a kind of your own, its input as JSON."),
+]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Stay and show the text.")]
 Kind = Annotated[str, typer.Option(help="text, batch, chain, or a kind of your own.")]
-File = Annotated[str | None, typer.Option("--file", "-f", help="Prompt, items or steps from a file; - is stdin.")]
+FROM_FILE = (
+    "From a file; - is stdin. A text: the prompt, or what the prompt is about. A batch: one item a line, JSON lines or "
+    'a JSON list. A chain: Markdown, a "# Name" for each step and its prompt below, or JSON [{"name", "prompt"}]. '
+    "A kind of your own: a JSON object."
+)
+File = Annotated[str | None, typer.Option("--file", "-f", help=FROM_FILE)]
 Priority = Annotated[str | None, typer.Option(help="high, normal or low.")]
 Topic = Annotated[str | None, typer.Option(help="What it is about; to find it again.")]
 Sender = Annotated[str | None, typer.Option(help="Who sends it; to find it again.")]

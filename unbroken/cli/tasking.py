@@ -89,7 +89,7 @@ def list_tasks(
     if as_json:
         show.as_json({"items": found, "next_cursor": cursor})
         return
-    columns = ("id", "state", "kind", "progress", "length", "age", "sender", "topic", "title")
+    columns = ("id", "state", "kind", "progress", "length", "age", "sender", "topic", "title", "note")
     rows = [
         (
             t["task_id"],
@@ -101,6 +101,7 @@ def list_tasks(
             t["sender"],
             t["topic"],
             titles.get(t["task_id"]),
+            t.get("warning") or (t.get("error") or {}).get("message"),
         )
         for t in found
     ]

@@ -81,11 +81,17 @@ def _run(plan: Plan, output: Output, folder: Path, where: str) -> None:
     began = time.monotonic()
 
     def ready() -> None:
-        place.write_running(folder, {"url": where, "pid": os.getpid()})
+        place.write_running(folder, {"url": where, "pid": os.getpid(), **_model_of(plan.settings)})
         output.line_of_supervisor(f"ready at {where} after {time.monotonic() - began:.1f} s")
         print(f"Unbroken is ready: {where}", flush=True)
 
     asyncio.run(Supervisor(plan.stages, output).run(ready))
+
+
+def _model_of(settings: Settings) -> dict[str, str]:
+    """Which model runs here, so that `doctor` can ask it."""
+    url = {"local": settings.local_url, "openai": settings.backend_url}.get(settings.backend)
+    return {"backend": settings.backend, **({"model_url": without_password(url)} if url else {})}
 
 
 def without_password(url: str) -> str:
@@ -105,4 +111,4 @@ def reach(url: str) -> None:
     except redis.BusyLoadingError:
         return  # it will answer; the parts wait for that themselves
     except (redis.RedisError, OSError, ValueError) as error:
-        raise CannotStart(f"cannot reach Redis at {without_password(url)}: {error}") from None
+        raise CannotStart(f"cannot reach Redis at {without_password(url)}: {error}; see UNBROKEN_REDIS_URL") from None

@@ -24,7 +24,7 @@ async def check(settings: Settings) -> None:
         await check_keeping(store)
         any_keys = await Access(store).any_keys()
     except StoreUnavailable as error:
-        log.warning("%s; starting anyway", error)
+        log.warning("%s at %s; starting anyway, and waiting for it", error, settings.redis_shown)
         any_keys = True  # nothing is served without knowing better
     finally:
         await store.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import signal
 import socket
 from typing import NoReturn
@@ -15,6 +14,7 @@ from starlette.applications import Starlette
 from unbroken.server import guards
 from unbroken.server.app import create_app
 from unbroken.server.lifecycle import DRAIN_S
+from unbroken.tasks.logs import log_to_stderr
 from unbroken.tasks.settings import Settings
 
 GRACE_S = int(DRAIN_S) + 5  # after which requests that still run are cancelled
@@ -22,7 +22,7 @@ GRACE_S = int(DRAIN_S) + 5  # after which requests that still run are cancelled
 
 def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT. Raises BadSetting when it may not start like this."""
-    _log_to_stderr(settings.log_level)
+    log_to_stderr(settings.log_level)
     # uvicorn sends the signal that ended it once more when all is done: an ordered end is no failure
     signal.signal(signal.SIGTERM, _leave)
     asyncio.run(guards.check(settings))
@@ -65,8 +65,3 @@ def config(settings: Settings, app: Starlette) -> uvicorn.Config:
         timeout_keep_alive=15,
         timeout_graceful_shutdown=GRACE_S,
     )
-
-
-def _log_to_stderr(level: str) -> None:
-    logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)

@@ -48,15 +48,29 @@ async def create_key(store: Store, owner: str, label: str = "") -> tuple[str, st
         raise ValueError("an owner is 1-64 letters, digits, and . _ @ -, beginning with a letter or digit")
     key_id = "".join(secrets.choice("0123456789abcdefghjkmnpqrstvwxyz") for _ in range(8))
     secret = f"ub_{key_id}_{secrets.token_hex(20)}"
-    entry = {
-        "owner": owner,
-        "label": label[:LABEL_MAX],
-        "hash": _digest(secret),
-        "created": await store.time_ms(),
-    }
+    at = await store.time_ms()
+    entry = {"owner": owner, "label": label[:LABEL_MAX], "hash": _digest(secret), "created": at}
     with translated():
-        await store.redis.hset(keys.key("keys"), key_id, json.dumps(entry))
+        async with store.redis.pipeline(transaction=True) as pipe:
+            pipe.hset(keys.key("keys"), key_id, json.dumps(entry))
+            _note(pipe, store, "key_create", owner, key_id, at)
+            await pipe.execute()
     return key_id, secret
+
+
+def _note(pipe: Any, store: Store, op: str, owner: str, key_id: str, at: int) -> None:
+    """An entry of the audit, in the same transaction as what it tells of. The key's id stands as its reason."""
+    entry = {
+        "task": "",
+        "owner": owner,
+        "actor": "operator",
+        "op": op,
+        "from": "",
+        "to": "",
+        "reason": key_id,
+        "at": at,
+    }
+    pipe.xadd(keys.key("audit"), entry, maxlen=store.settings.audit_max, approximate=True)
 
 
 async def list_keys(store: Store) -> list[Key]:
@@ -70,7 +84,16 @@ async def list_keys(store: Store) -> list[Key]:
 async def revoke_key(store: Store, key_id: str) -> bool:
     """Remove a key. False when there is no such key."""
     with translated():
-        return bool(await store.redis.hdel(keys.key("keys"), key_id))
+        raw = await store.redis.hget(keys.key("keys"), key_id)
+        if raw is None:
+            return False
+        found = _read(key_id, raw)
+        at = await store.time_ms()
+        async with store.redis.pipeline(transaction=True) as pipe:
+            pipe.hdel(keys.key("keys"), key_id)
+            _note(pipe, store, "key_revoke", found[0].owner if found else "", key_id, at)
+            removed, _ = await pipe.execute()
+    return bool(removed)
 
 
 async def check(store: Store, secret: str) -> Key | None:

@@ -33,7 +33,7 @@ async def check_keeping(store: Store) -> None:
         log.warning("%s.", why)
     if aof == "no":
         log.warning("Redis keeps no append-only file: its restart loses tasks. Set appendonly to yes.")
-    if limit == "0":
+    if limit == "0" and not store.settings.redis_url.startswith("unix:"):  # the private one shares this machine anyway
         log.info("Redis has no maxmemory: it may be killed instead of refusing what is too much")
 
 
@@ -44,7 +44,7 @@ async def check_keeping_once(settings: Settings, *, name: str) -> None:
     try:
         await check_keeping(store)
     except StoreUnavailable as error:
-        log.warning("%s; starting anyway", error)
+        log.warning("%s at %s; starting anyway, and waiting for it", error, settings.redis_shown)
     finally:
         await store.close()
 

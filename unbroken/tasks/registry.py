@@ -17,7 +17,7 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from unbroken.tasks.errors import UnbrokenError
 from unbroken.tasks.inputs import BatchInput, ChainInput, TextInput
@@ -102,11 +102,19 @@ def register(kinds: Iterable[type[Kind]], registry: Registry | None = None) -> R
     return registry
 
 
+def strict(model: type[BaseModel]) -> type[BaseModel]:
+    """The same model, which refuses unknown fields unless it says something about them itself."""
+    if "extra" in model.model_config:
+        return model
+    made = {"model_config": ConfigDict(extra="forbid"), "__module__": model.__module__, "__doc__": model.__doc__}
+    return type(model.__name__, (model,), made)
+
+
 def specs(settings: Settings) -> dict[str, Spec]:
     """All kinds by name, for the server. Raises BadKind."""
     found = dict(BUILT_IN)
     for kind in register(user_kinds(settings)).kinds.values():
         if kind.name in BUILT_IN:
             raise BadKind(f"the name {kind.name!r} is taken by a built-in kind")
-        found[kind.name] = Spec(kind.name, kind.Input, kind.unit, kind().total)
+        found[kind.name] = Spec(kind.name, strict(kind.Input), kind.unit, kind().total)
     return found

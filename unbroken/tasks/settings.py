@@ -5,14 +5,18 @@ says otherwise."""
 
 from __future__ import annotations
 
+import base64
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from unbroken.tasks.errors import UnbrokenError
+from unbroken.tasks.words import closest, wrong_fields
 
 Seconds = Annotated[float, Field(gt=0, le=366 * 86_400)]
 Count = Annotated[int, Field(ge=1)]
@@ -113,6 +117,47 @@ class Settings(BaseSettings):
     reap_ms: Annotated[int, Field(ge=20)] = 250
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
+    @field_validator("backend_url", "local_url")
+    @classmethod
+    def _http(cls, given: str | None) -> str | None:
+        if given is not None and not (urlsplit(given).scheme in ("http", "https") and _host(given)):
+            raise ValueError("Must be an http:// or https:// address, such as http://127.0.0.1:11434/v1.")
+        return given
+
+    @field_validator("redis_url")
+    @classmethod
+    def _redis(cls, given: str) -> str:
+        scheme = urlsplit(given).scheme
+        if not ((scheme in ("redis", "rediss") and _host(given)) or (scheme == "unix" and urlsplit(given).path)):
+            raise ValueError("Must be an address such as redis://127.0.0.1:6379/0, rediss://… or unix:///path.")
+        return given
+
+    @field_validator("objects_url")
+    @classmethod
+    def _objects(cls, given: str | None) -> str | None:
+        if given is not None and "://" not in given:
+            raise ValueError("Must be an address such as file:///path, s3://bucket/prefix, gs://… or az://….")
+        return given
+
+    @field_validator("webhook_secret")
+    @classmethod
+    def _secret(cls, given: SecretStr | None) -> SecretStr | None:
+        # Standard Webhooks: base64 of 24 to 64 bytes, after `whsec_` or alone. Found now, not at the first delivery.
+        if given is not None:
+            try:
+                size = len(base64.b64decode(given.get_secret_value().removeprefix("whsec_"), validate=True))
+            except ValueError:
+                size = 0
+            if not 24 <= size <= 64:
+                raise ValueError("Must be whsec_ and the base64 of 24 to 64 random bytes (openssl rand -base64 32).")
+        return given
+
+    @property
+    def redis_shown(self) -> str:
+        """Where Redis is, without the password: for logs and people."""
+        cut = urlsplit(self.redis_url)
+        return f"{cut.scheme}://{cut.netloc.rpartition('@')[2]}{cut.path}"
+
     @property
     def lease_ms(self) -> int:
         """The lease in milliseconds, as scripts want it."""
@@ -132,8 +177,34 @@ def load(**overrides: Any) -> Settings:
     try:
         return Settings(**given)
     except ValidationError as error:
-        lines = [f"UNBROKEN_{'_'.join(map(str, e['loc'])).upper()}: {e['msg']}" for e in error.errors()]
+        lines = [f"UNBROKEN_{'_'.join(at).upper()}: {says}" for at, says in wrong_fields(error, Settings)]
         raise BadSetting("; ".join(lines)) from None
+
+
+def _host(url: str) -> str | None:
+    try:
+        return urlsplit(url).hostname
+    except ValueError:  # a broken [address]
+        return None
+
+
+# Variables of ours that are no settings: for one command, for the supervisor, for scripts and tests.
+OTHERS = frozenset({"WORKERS", "KEY", "URL", "DEBUG", "SUPERVISED", "SYNCED", "PUBLISH", "PUBLISH_TLS", "PICTURES"})
+_FOR_TESTS = ("UNBROKEN_TEST_", "UNBROKEN_SCRIPTED_")
+
+
+def unknown_variables(environ: Mapping[str, str]) -> list[str]:
+    """A sentence for each UNBROKEN_* variable that means nothing: a typing error, most likely."""
+    known = [*Settings.model_fields, *(name.lower() for name in OTHERS)]
+    found = []
+    for name in sorted(environ):
+        short = name.removeprefix("UNBROKEN_").lower()
+        if short == name.lower() or short in known or name.startswith(_FOR_TESTS):
+            continue
+        near = closest(short, known)
+        meant = f"; did you mean UNBROKEN_{near.upper()}?" if near else " and does nothing."
+        found.append(f"{name} is no setting{meant}")
+    return found
 
 
 def as_env(settings: Settings) -> dict[str, str]:

@@ -13,6 +13,7 @@ import threading
 import uvloop
 
 from unbroken.tasks.keeping import check_keeping_once
+from unbroken.tasks.logs import log_to_stderr
 from unbroken.tasks.settings import Settings, load
 from unbroken.worker.backends import make_backend
 from unbroken.worker.consumer import Consumer
@@ -25,9 +26,7 @@ def work(settings: Settings) -> None:
     """Run tasks until SIGTERM or SIGINT, then hand over what runs and return. Blocking.
 
     Raises UnbrokenError for a kind that cannot be loaded, a backend that cannot start, or a Redis that may evict."""
-    logging.basicConfig(
-        level=settings.log_level.upper(), stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s"
-    )
+    log_to_stderr(settings.log_level)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop:
         stuck = loop.run(_work(settings))
         if stuck or threading.active_count() > 1:
