@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tests.cli.desk import Terminal
 from tests.support.desk import Desk
@@ -15,6 +16,7 @@ from unbroken import __version__
 from unbroken.cli import main
 from unbroken.cli.inputs import BadInput, build
 from unbroken.tasks import keys
+from unbroken.tasks.registry import strict
 from unbroken.tasks.settings import BadSetting, load, unknown_variables
 
 
@@ -159,3 +161,17 @@ async def test_doctor_asks_the_model_and_counts_workers(terminal: Terminal, monk
         monkeypatch.setenv("UNBROKEN_BACKEND_URL", f"{upstream.url}/v1")
         assert (await says("model"))[0] == "ok"
         assert await says("processes") == ("note", "0 workers and a server are connected")
+
+
+def test_what_a_kind_of_ones_own_does_not_know_is_refused() -> None:
+    class Loose(BaseModel):
+        size: int
+
+    class Open(BaseModel):
+        model_config = ConfigDict(extra="allow")
+
+    with pytest.raises(ValidationError):
+        strict(Loose).model_validate({"size": 1, "sise": 2})
+    assert strict(Loose)(size=1).model_dump() == {"size": 1}
+    assert isinstance(strict(Loose)(size=1), Loose)
+    assert strict(Open) is Open

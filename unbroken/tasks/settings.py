@@ -35,10 +35,10 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="UNBROKEN_", frozen=True, extra="ignore")
 
     # where things are
-    host: str = "127.0.0.1"
-    port: Annotated[int, Field(ge=0, le=65_535)] = 8080
-    redis_url: str = "redis://127.0.0.1:6379/0"
-    data_dir: Path = Path(".unbroken")
+    host: str = "127.0.0.1"  # nobody else, until somebody decides that
+    port: Annotated[int, Field(ge=0, le=65_535)] = 8080  # 0: any free one
+    redis_url: str = "redis://127.0.0.1:6379/0"  # `up` and what runs beside it prefer the data folder's own database
+    data_dir: Path = Path(".unbroken")  # database, model states, objects and logs of `up`
     objects_url: str | None = None
     """Where large checkpoints and archives go: file://, s3://, gs://, az://; default: `objects` in the data folder."""
 
@@ -53,69 +53,70 @@ class Settings(BaseSettings):
     """Addresses whose X-Forwarded-* headers are believed."""
 
     # models
-    backend: Literal["local", "openai", "scripted"] = "local"
-    backend_url: str | None = None
-    model: str | None = None
-    api_key: SecretStr | None = None
-    local_url: str = "http://127.0.0.1:8091"
-    slot_dir: Path | None = None
+    backend: Literal["local", "openai", "scripted"] = "local"  # scripted is for tests: text from a seed
+    backend_url: str | None = None  # of an OpenAI-compatible server; without it, OpenAI's own
+    model: str | None = None  # when a task names none: a name; for the local backend a GGUF file
+    api_key: SecretStr | None = None  # for the model's server; keys of our own clients are made by `keys create`
+    local_url: str = "http://127.0.0.1:8091"  # of the local model; `up` chooses a free port
+    slot_dir: Path | None = None  # where the local model saves its computed states; `up`: in the data folder
     continue_by: Literal["prefill", "continue_final_message", "completion", "restart"] = "prefill"
-    connect_timeout_s: Seconds = 10
-    first_token_timeout_s: Seconds = 120
-    idle_timeout_s: Seconds = 60
+    """How a half-written answer is continued; the README has the table."""
+    connect_timeout_s: Seconds = 10  # to a model; a connection on any network takes less
+    first_token_timeout_s: Seconds = 120  # long prompts are read for a while, and busy servers queue
+    idle_timeout_s: Seconds = 60  # between two tokens; nothing that lives is silent for so long
     model_patience_s: Annotated[float, Field(ge=0, le=DAY)] = 60  # how long a model that is away is waited for
-    model_requests_per_minute: Annotated[int, Field(ge=0)] = 0  # 0: no limit
-    model_tokens_per_minute: Annotated[int, Field(ge=0)] = 0
-    default_max_tokens: Count = 1_024
+    model_requests_per_minute: Annotated[int, Field(ge=0)] = 0  # all workers together; 0: no limit
+    model_tokens_per_minute: Annotated[int, Field(ge=0)] = 0  # estimated before each call; 0: no limit
+    default_max_tokens: Count = 1_024  # where a task says nothing: a page or two, and no surprise on the bill
     batch_parallel: Annotated[int, Field(ge=1, le=256)] = 4  # model calls at once inside one batch
     item_attempts: Count = 3  # tries of one batch item before it fails alone
     kinds: str = ""
     """Modules with users' kinds, comma separated."""
 
     # leases and workers
-    lease_s: Annotated[float, Field(ge=0.5, le=3_600)] = 10
+    lease_s: Annotated[float, Field(ge=0.5, le=3_600)] = 10  # how long a dead worker goes unnoticed
     concurrency: Annotated[int, Field(ge=1, le=1_000)] = 4  # tasks at once in one worker
-    max_running_per_owner: Annotated[int, Field(ge=0)] = 0  # 0: no limit
-    max_running: Annotated[int, Field(ge=0)] = 0
+    max_running_per_owner: Annotated[int, Field(ge=0)] = 0  # tasks at once; 0: no limit
+    max_running: Annotated[int, Field(ge=0)] = 0  # of all owners together; 0: no limit
     poll_s: Seconds = 1.0  # how long a lost wake-up can cost
     drain_s: Seconds = 20  # grace for SIGTERM: checkpoint and hand over
-    backoff_base_s: Seconds = 1.0
-    backoff_cap_s: Seconds = 300
+    backoff_base_s: Seconds = 1.0  # before the first retry of a failed task, doubled each time
+    backoff_cap_s: Seconds = 300  # and never longer than this
 
     # writing
     flush_ms: Annotated[int, Field(ge=1, le=1_000)] = 30  # tokens are grouped this long, the first goes at once
-    checkpoint_tokens: Count = 64
-    checkpoint_s: Seconds = 2.0
-    checkpoint_inline_max: Count = 256 * KIB
+    checkpoint_tokens: Count = 64  # or the seconds below, whichever comes first
+    checkpoint_s: Seconds = 2.0  # about what a reader would not mind waiting for again
+    checkpoint_inline_max: Count = 256 * KIB  # larger ones go to the object store, Redis' memory is dear
     checkpoint_max: Count = 256 * MIB  # refused above: a state larger than this belongs elsewhere
     checkpoints: bool = True  # off only to measure what they cost
     head_start_s: Seconds = 600  # priority high over normal, normal over low
 
     # limits towards clients
-    body_max: Count = 4 * MIB
+    body_max: Count = 4 * MIB  # four prompts of the largest size, or a batch of long items
     submits_per_minute: Annotated[int, Field(ge=0)] = 600  # per owner; 0: no limit
-    streams_per_owner: Count = 10_000
+    streams_per_owner: Count = 10_000  # open at once in one server process
     streams_tasks_max: Annotated[int, Field(ge=1, le=1_000)] = 100  # tasks on one /api/stream
     viewer_buffer: Count = 256 * KIB  # what one viewer that does not read may cost
-    heartbeat_s: Seconds = 15
+    heartbeat_s: Seconds = 15  # a proxy closes what is silent for 30 to 60 s
     retry_ms: Annotated[int, Field(ge=100)] = 1_500  # SSE retry, spread by jitter
 
     # how long things are kept
-    idempotency_s: Seconds = DAY
+    idempotency_s: Seconds = DAY  # an Idempotency-Key; longer than any client goes on trying
     result_s: Seconds = 7 * DAY  # text, events, items, input of a finished task
     record_s: Seconds = 30 * DAY  # its record
     dead_s: Seconds = 7 * DAY  # a failed task with all it needs to be replayed
     checkpoint_done_s: Seconds = DAY  # checkpoint of a completed task
     archive: bool = False  # write results to the object store and serve them after Redis let go of them
-    audit_max: Count = 100_000  # entries
+    audit_max: Count = 100_000  # entries; some 30 MB
 
     # callbacks
-    webhook_secret: SecretStr | None = None
+    webhook_secret: SecretStr | None = None  # signs callbacks; without it none are sent
     webhook_private: bool = False  # allow callbacks to private and loopback addresses
 
     # tests and measurements
-    reap_ms: Annotated[int, Field(ge=20)] = 250
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    reap_ms: Annotated[int, Field(ge=20)] = 250  # how often lost leases are looked for
+    log_level: Literal["debug", "info", "warning", "error"] = "info"  # debug may show what tasks hold
 
     @field_validator("backend_url", "local_url")
     @classmethod
