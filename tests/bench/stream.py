@@ -218,6 +218,7 @@ async def stalled(plan: Plan, *, readers: int = 480, rate: float = 50) -> Seen:
                 await swarm.open(readers + silent)
                 swarm.say(f"stall {silent}")
                 await _write(ours.publisher.broadcast, pen, rate, min(1.0, plan.seconds))
+                await swarm.quiet()
                 await swarm.mark()
                 meter = Meter(ours.server)
                 await _write(ours.publisher.broadcast, pen, rate, plan.seconds * 2)
