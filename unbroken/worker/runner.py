@@ -266,6 +266,7 @@ class Runner:
             await self._release(await writer.settle(), to, reason)
 
     async def _complete(self, kind: Kind, writer: Writer) -> None:
+        writer.finish()
         last = await writer.settle()
         holder = self._tools.holder
         result: Result = await self._patiently(lambda: result_of(kind, holder, self.lease, writer))
@@ -277,7 +278,7 @@ class Runner:
                 size=writer.bytes,
                 result_length=result.length,
                 done=writer.done,
-                total=writer.total if kind.unit != "tokens" else writer.done,
+                total=writer.total,
             )
         )
         log.info("%s: completed, %d characters", self.task_id, result.length)

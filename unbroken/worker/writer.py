@@ -79,6 +79,7 @@ class Writer:
         self._shown_at = self._loop.time()
         self._full_since = 0.0
         self._closed = False
+        self._finished = False
         self.error: Exception | None = None
         self._moved = asyncio.Event()  # something was answered, or nothing will be
 
@@ -123,6 +124,13 @@ class Writer:
         self.done, self.total = done, total
         self._soon()
 
+    def finish(self) -> None:
+        """The work is done: viewers end with the counts of the record, also where less came than was allowed."""
+        self._finished = True
+        if self.unit == "tokens":
+            self.total = self.done
+        self.show_progress()
+
     def item_set(self) -> None:
         """One more item is set; the script that set it has told the viewers."""
         self.done += 1
@@ -131,6 +139,8 @@ class Writer:
     @property
     def fraction(self) -> float:
         """Progress from 0 to 1; 0 while the total is unknown."""
+        if self._finished:
+            return 1.0
         return min(1.0, max(0.0, self.done / self.total)) if self.total else 0.0
 
     def end_text(self) -> None:
