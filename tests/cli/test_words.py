@@ -160,7 +160,7 @@ async def test_doctor_asks_the_model_and_counts_workers(terminal: Terminal, monk
     with running_upstream() as upstream:
         monkeypatch.setenv("UNBROKEN_BACKEND_URL", f"{upstream.url}/v1")
         assert (await says("model"))[0] == "ok"
-        assert await says("processes") == ("note", "0 workers and a server are connected")
+        assert await says("processes") == ("note", "connected: 0 workers, a server")
 
 
 def test_what_a_kind_of_ones_own_does_not_know_is_refused() -> None:

@@ -200,7 +200,7 @@ def _running(names: list[str] | None) -> Finding:
         return Finding("note", "processes", "Redis does not tell who is connected")
     workers = {name for name in names if name.endswith("-hints")}  # one such connection a worker
     servers = "a server" if "unbroken-server" in names else "no server"
-    says = f"{len(workers)} workers and {servers} are connected"
+    says = f"connected: {len(workers)} worker{'' if len(workers) == 1 else 's'}, {servers}"
     return Finding("ok" if workers and "unbroken-server" in names else "note", "processes", says)
 
 
