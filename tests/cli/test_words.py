@@ -46,6 +46,7 @@ def test_the_command_line_says_so_once(monkeypatch: pytest.MonkeyPatch, capsys: 
         ("redis_url", "foo", "UNBROKEN_REDIS_URL: Must be an address such as redis://"),
         ("redis_url", "http://localhost", "Must be an address such as redis://"),
         ("objects_url", "bucket", "UNBROKEN_OBJECTS_URL: Must be an address"),
+        ("webhook_secret", "YWJjZA==", "UNBROKEN_WEBHOOK_SECRET: Must be whsec_ and the base64"),
         ("webhook_secret", "abc", "UNBROKEN_WEBHOOK_SECRET: Must be whsec_ and the base64"),
         ("port", "many", "UNBROKEN_PORT: Must be a whole number."),
         ("port", "70000", "UNBROKEN_PORT: Must be 65535 or less."),
