@@ -176,8 +176,12 @@ def test_the_pace_of_checkpoints() -> None:
     assert pace.due(100.1)
     pace.tried(100.2, took=0.05)
     pace.count(1_000)
-    assert not pace.due(101.1), "a slow save spaces the next ones out"
-    assert pace.due(101.3)
+    assert not pace.due(103.1), "a slow save spaces the next ones out"
+    assert pace.due(103.3)
+    pace.tried(110, took=30)
+    pace.count(1_000)
+    assert not pace.due(169.9)
+    assert pace.due(170.1), "but never by more than a minute"
 
 
 @pytest.mark.parametrize(
