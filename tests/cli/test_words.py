@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import json
 from pathlib import Path
 
@@ -145,7 +146,7 @@ def test_the_database_is_named_when_nobody_named_it(
     assert main.run(["keys", "list"]) == 0
     said = capsys.readouterr()
     assert "bob" in said.out
-    assert f"The database is unix://{tmp_path}/.unbroken/valkey/valkey.sock." in said.err
+    assert re.search(r"The database is unix:///\S+/valkey\.sock\.", said.err)
 
 
 async def test_doctor_asks_the_model_and_counts_workers(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,7 +78,7 @@ async def _answers_of(stack: Stack) -> str:
                 heard += "LOADING "
             except RedisError:
                 heard += "nothing "
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.01)
     return heard
 
 
@@ -160,7 +160,7 @@ async def test_a_full_database_refuses_and_goes_on_when_there_is_room() -> None:
                 assert (task["state"], task["attempts"]) == ("processing", 1)
             await desk.redis.config_set("maxmemory", "1mb")
             for task_id in ids:
-                task = await stack.api.until_state(task_id, "paused", within=40)
+                task = await stack.api.until_state(task_id, "paused", within=90)
                 assert task["reason"] == "checkpoint_failed"
             assert (await stack.api.http.get("/healthz")).status_code == 200
             await sound(desk, ids)
