@@ -55,11 +55,12 @@ async def read_only(stack: Stack, client: Any) -> None:
 async def loading(stack: Stack, client: Any) -> None:
     """A restart that has much to read: it answers, but with LOADING."""
     async with client.pipeline(transaction=False) as pipe:
-        for n in range(3_000):
-            pipe.set(f"ballast:{n}", "x" * 1_000, ex=60)
+        for n in range(12_000):
+            pipe.set(f"ballast:{n}", "x" * 200, ex=60)
         await pipe.execute()
     await asyncio.to_thread(stack.valkey.kill)
-    slow = {"key-load-delay": "1000", "loading-process-events-interval-bytes": "1024"}
+    # while it loads it listens to clients only after each 1,024 commands: about every 0.3 s here, a dozen times
+    slow = {"key-load-delay": "300", "loading-process-events-interval-bytes": "1024"}
     starting = asyncio.to_thread(stack.valkey.start, slow)
     answers = asyncio.create_task(_answers_of(stack))
     await starting
@@ -145,7 +146,7 @@ async def test_a_full_database_refuses_and_goes_on_when_there_is_room() -> None:
     try:
         await asyncio.to_thread(valkey.start)
         async with QuickStack(valkey=valkey) as stack, direct(stack) as desk:
-            ids = [(await stack.api.submit(scripted(seed=n, tokens=600, rate=60)))["task_id"] for n in range(3)]
+            ids = [(await stack.api.submit(scripted(seed=n, tokens=1_500, rate=60)))["task_id"] for n in range(3)]
             for task_id in ids:
                 await stack.api.until_length(task_id, 100)
             await desk.redis.config_set("maxmemory", "1mb")
@@ -169,7 +170,7 @@ async def test_a_full_database_refuses_and_goes_on_when_there_is_room() -> None:
                 assert (await stack.api.post(task_id, "recover")).status_code == 202
             for n, task_id in enumerate(ids):
                 await stack.api.until_state(task_id, "completed", within=60)
-                await read_to_end(stack, task_id, story(seed=n, tokens=600))
+                await read_to_end(stack, task_id, story(seed=n, tokens=1_500))
             await sound(desk, ids)
     finally:
         valkey.close()
