@@ -12,7 +12,8 @@ from tests.server.site import Site, running
 from tests.server.test_streams import begin
 from tests.support.desk import Desk
 from tests.support.wait import until
-from unbroken.server.loops import Recounter, Repeating
+from unbroken.server import loops
+from unbroken.server.loops import Mender, Repeating
 from unbroken.server.records import Records
 from unbroken.tasks import keys
 from unbroken.tasks.errors import NotFound, StoreUnavailable
@@ -32,7 +33,7 @@ async def _state(client: httpx.AsyncClient, task_id: str, state: str) -> bool:
 async def test_a_deleted_index_is_made_again(desk: Desk, site: Site) -> None:
     task = await desk.submit()
     await desk.redis.delete(keys.key("ready"), keys.key("ready", "local"), keys.key("turns"))
-    future = asyncio.run_coroutine_threadsafe(Recounter(site.services).step(), site.services.loop)
+    future = asyncio.run_coroutine_threadsafe(Mender(site.services).step(), site.services.loop)
     assert await asyncio.wrap_future(future) is False
     assert (await desk.claim()).lease.task_id == task.id
 
@@ -85,3 +86,11 @@ async def test_many_readers_share_few_reads(desk: Desk) -> None:
     for task_id, owner in ((tasks[0].id, "eve"), ("nonsense", "local"), ("s0-" + "0" * 26, "local")):
         with pytest.raises(NotFound):
             await records.get(task_id, owner)
+
+
+async def test_every_loop_runs(site: Site, client: httpx.AsyncClient) -> None:
+    """One that was written and never started would be missed by nobody."""
+    names = {loop.name for loop in vars(loops).values() if isinstance(loop, type) and issubclass(loop, Repeating)}
+    running = {loop.name for loop in site.services.loops}
+    assert running == (names - {Repeating.name}) | {"callbacks"}
+    assert running <= set((await client.get("/readyz")).json()["checks"])

@@ -13,7 +13,7 @@ from sse_starlette.sse import AppStatus
 from unbroken.server.callbacks import Callbacks
 from unbroken.server.context import Services, Streams
 from unbroken.server.hub import Hub
-from unbroken.server.loops import Mender, Reaper, Sweeper
+from unbroken.server.loops import Collector, Mender, Reaper, Sweeper
 from unbroken.server.records import Records
 from unbroken.server.replay import Replayer
 from unbroken.tasks.access import Access
@@ -44,7 +44,7 @@ async def running(settings: Settings, kinds: dict[str, Spec]) -> AsyncIterator[S
         objects=Objects(settings.objects),
     )
     callbacks = Callbacks(services)
-    loops = [Reaper(services), Sweeper(services), Mender(services), callbacks]
+    loops = [Reaper(services), Sweeper(services), Mender(services), Collector(services), callbacks]
     services.loops = [*loops]
     tasks = [
         *hub.start(),

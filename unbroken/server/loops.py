@@ -16,7 +16,6 @@ from unbroken.tasks.result import encode_batch
 log = logging.getLogger("unbroken.loops")
 STEP = 100  # tasks in one step of Redis
 SWEEP_S = 30.0
-RECOUNT_S = 600.0  # it reads every record
 COLLECT_S = 3_600.0  # it lists every object
 MEND_S = 60.0
 MEND_REST = 4  # times as long as a page of it took
@@ -147,26 +146,6 @@ class Mender(Repeating):
         """A long recount leaves most of the time to others, and is no loop that hangs."""
         self.finished = time.monotonic()
         await asyncio.sleep(min(1.0, MEND_REST * took))
-
-
-class Recounter(Repeating):
-    """Compares every index with every record, and mends what was lost (an index that somebody deleted)."""
-
-    name = "recounter"
-    every_s = RECOUNT_S
-    delay_s = RECOUNT_S / 10
-
-    def __init__(self, services: Services) -> None:
-        super().__init__(services)
-        self.finished = time.monotonic()  # it has not missed anything yet
-
-    async def step(self) -> bool:
-        """One whole recount; each task is one small script."""
-        found = await recount(self.services.store, repair=True)
-        if found.differences:
-            some = "; ".join(found.differences[:5])
-            log.warning("recount: %d differences in %d tasks, mended: %s", len(found.differences), found.tasks, some)
-        return False
 
 
 class Collector(Repeating):
