@@ -1,13 +1,15 @@
 """`uv run python -m tests.chaos --minutes 5 --seed 7`: everything goes wrong, nothing gets lost.
 
-Each seed runs for its minutes; a violation ends with exit code 1, says how to repeat it, and keeps the diary and all
-logs. The weather and the orders come from the seed; what the machine makes of their timing does not."""
+Each seed runs for its minutes and tells on stderr how far it is; a violation ends with exit code 1, says how to repeat
+it, and keeps the diary and all logs. The weather and the orders come from the seed; what the machine makes of their
+timing does not."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import sys
+import time
 from pathlib import Path
 
 from tests.chaos.run import chaos
@@ -24,15 +26,20 @@ def main() -> int:
     given = parser.parse_args()
     failed = False
     for seed in given.seed:
-        report = asyncio.run(
-            chaos(seed, given.minutes * 60, customers=given.customers, workers=given.workers, keep=given.keep)
+        run = chaos(
+            seed, given.minutes * 60, customers=given.customers, workers=given.workers, keep=given.keep, say=_say
         )
+        report = asyncio.run(run)
         print("\n".join(report.lines()), flush=True)
         if report.wrong:
             failed = True
             print(f"  again: uv run python -m tests.chaos --minutes {given.minutes:g} --seed {seed}")
             print(f"  kept: {report.kept}", flush=True)
     return int(failed)
+
+
+def _say(line: str) -> None:
+    print(time.strftime("%H:%M:%S"), line, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -69,6 +69,18 @@ class History:
         self.deeds[name] += 1
         self.note(f"{name} {what}".rstrip())
 
+    def progress(self, lost: int) -> str:
+        """Where a run is, in one line. lost: replies lost so far."""
+        ended = sum(bool(case.final) for case in self.cases)
+        kills = sum(times for what, times in self.deeds.items() if what.startswith(("kill", "SIGTERM")))
+        viewers = [viewer for case in self.cases for viewer in case.viewers]
+        cuts = sum(max(0, viewer.connections + viewer.refused - 1) for viewer in viewers)
+        return (
+            f"seed {self.seed}, {time.monotonic() - self.began:.0f} s: {len(self.cases)} tasks ({ended} ended), "
+            f"{kills} kills of {sum(self.deeds.values())} deeds, {cuts} cut viewers, {lost} lost replies, "
+            f"{len(self.wrong)} violations so far"
+        )
+
     def write(self, folder: Path) -> None:
         """Keep it for whoever has to find out what happened."""
         folder.mkdir(parents=True, exist_ok=True)

@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from tests.support.redis_proxy import RedisProxy
 from tests.support.valkey import Valkey
 from unbroken.tasks.settings import Settings
 
+TELL_S = 10.0  # between two lines of progress
 SETTLE_S = 150.0  # after the weather: everything has to end by itself within this
 SETTINGS: dict[str, object] = {
     "lease_s": LEASE_S,
@@ -68,8 +70,17 @@ class Report:
         ]
 
 
-async def chaos(seed: int, seconds: float, *, customers: int = 6, workers: int = 3, keep: Path | None = None) -> Report:
-    """Run it all. keep: where a run with violations leaves its diary, logs and record."""
+async def chaos(
+    seed: int,
+    seconds: float,
+    *,
+    customers: int = 6,
+    workers: int = 3,
+    keep: Path | None = None,
+    say: Callable[[str], None] | None = None,
+) -> Report:
+    """Run it all. keep: where a run with violations leaves its diary, logs and record. say: hears every ten seconds
+    how far it is."""
     history = History(seed)
     began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="ub-chaos-"))
@@ -86,8 +97,11 @@ async def chaos(seed: int, seconds: float, *, customers: int = 6, workers: int =
                     **SETTINGS,
                 ) as stack,
             ):
+                teller = asyncio.create_task(_tell(history, proxy, say)) if say else None
                 await _storm(history, stack, proxy, seconds, customers, workers)
                 history.numbers["replies lost"] = proxy.lost
+                if teller is not None:
+                    teller.cancel()
                 wrong = await _verdict(history, stack, folder)
                 report = Report(history, wrong, time.monotonic() - began)
                 if wrong and keep is not None:
@@ -98,6 +112,12 @@ async def chaos(seed: int, seconds: float, *, customers: int = 6, workers: int =
                 return report
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+async def _tell(history: History, proxy: RedisProxy, say: Callable[[str], None]) -> None:
+    while True:
+        await asyncio.sleep(TELL_S)
+        say(history.progress(proxy.lost))
 
 
 async def _storm(

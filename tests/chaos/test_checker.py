@@ -150,3 +150,14 @@ async def _put_back(desk: Desk, task_id: str, before: dict[str, Any]) -> None:
         await desk.redis.delete(keys.key(what, task_id))
         await desk.redis.restore(keys.key(what, task_id), 0, before[what])
     await desk.redis.zadd(keys.key("done"), {task_id: before["done"]})
+
+
+def test_a_long_run_says_how_far_it_is() -> None:
+    history = History(7)
+    history.cases = [Case(order_of("text"), "key-1", final={"state": "completed"}), Case(order_of("batch"), "key-2")]
+    for deed in ("kill -9 worker", "SIGTERM server", "SCRIPT FLUSH"):
+        history.deed(deed)
+    history.wrong.append("something")
+    line = history.progress(lost=3)
+    for part in ("seed 7", "2 tasks (1 ended)", "2 kills of 3 deeds", "3 lost replies", "1 violations"):
+        assert part in line
