@@ -32,9 +32,11 @@
  * @property {TaskView} [view]        go on from a view that is already here
  */
 
-import { checked, checkedEar, checkedId } from "./stream/calls.js";
+import { checked, checkedId } from "./stream/calls.js";
+import { Emitter } from "./stream/emitter.js";
 import { INITIAL, fold, isTerminal } from "./stream/fold.js";
 import { Link } from "./stream/link.js";
+import { listenToTheMachine } from "./stream/machine.js";
 import { ApiError, explain } from "./stream/problems.js";
 
 export { INITIAL, TERMINAL, fold, isTerminal } from "./stream/fold.js";
@@ -65,59 +67,6 @@ function decode(raw) {
 /** @param {FollowOptions} options @returns {Record<string, string>} */
 function authorization(options) {
   return options.key ? { Authorization: `Bearer ${options.key}` } : {};
-}
-
-/** Listens to what tells about sleep and network; returns how to stop. @param {Link} link */
-function listenToTheMachine(link) {
-  /** @type {any} */
-  const scope = globalThis;
-  if (typeof scope.addEventListener !== "function") return () => {};
-  const wake = () => scope.document?.visibilityState !== "hidden" && link.wake();
-  const offline = () => link.offline();
-  /** @type {[any, string, () => void][]} */
-  const ears = [
-    [scope, "online", () => link.wake()],
-    [scope, "offline", offline],
-    [scope, "pageshow", wake],
-    [scope.document, "visibilitychange", wake],
-    [scope.document, "resume", wake],
-  ];
-  for (const [target, name, ear] of ears) target?.addEventListener(name, ear);
-  return () => ears.forEach(([target, name, ear]) => target?.removeEventListener(name, ear));
-}
-
-/** Just enough of an event emitter. An ear that throws does not stop the others. */
-class Emitter {
-  /** @type {Map<string, Set<Function>>} */ #ears = new Map();
-  #names;
-
-  /** @param {readonly string[]} names of the events there are */
-  constructor(names) {
-    this.#names = names;
-  }
-
-  /**
-   * Listens; returns how to stop listening.
-   * @param {string} name @param {(...args: any[]) => void} ear @returns {() => void}
-   * @throws {TypeError} for an event that does not exist
-   */
-  on(name, ear) {
-    checkedEar(this.#names, name, ear);
-    const ears = this.#ears.get(name) ?? new Set();
-    this.#ears.set(name, ears.add(ear));
-    return () => ears.delete(ear);
-  }
-
-  /** @param {string} name @param {...any} args */
-  emit(name, ...args) {
-    for (const ear of this.#ears.get(name) ?? []) {
-      try {
-        ear(...args);
-      } catch (error) {
-        globalThis.reportError ? globalThis.reportError(error) : console.error(error);
-      }
-    }
-  }
 }
 
 /**

@@ -11,12 +11,7 @@
  *   live: events are coming; caught-up: connected, everything the server has is here, nothing new for a second;
  *   reconnecting: waits until `retryAt`; offline: the same, and the browser says that there is no network
  *
- * @typedef {object} Reconnect   one break that healed
- * @property {number} at         when the connection was back, ms since 1970 by the local clock
- * @property {number} downMs     how long it was away
- * @property {string} why        dropped, silence, network, closed, woken, missed, http-502 ...
- * @property {number} frames     frames that brought this viewer up to date
- * @property {number | null} events  events of the log that they stand for, where the ids tell
+ * @typedef {import("./breaks.js").Reconnect} Reconnect
  *
  * @typedef {object} LinkStatus
  * @property {Phase} phase
@@ -40,15 +35,13 @@
  * @property {() => number} [random]
  */
 
+import { Breaks } from "./breaks.js";
 import { explain, isFinal, networkProblem } from "./problems.js";
 import { SseParser } from "./sse.js";
 
 const RETRY_MS = 1_000;
 const OPEN_MS = 20_000; // for the answer's headers to come
 const CAUGHT_UP_MS = 1_000;
-const SETTLE_MS = 40; // a read that had to wait this long waited for something new: the replay was over
-const BURST_MS = 150; // a busy task leaves no such gap; but after this long, what comes in
-const SMALL = 8 * 1024; // ... small reads is news as well: a replay comes in large ones
 const STABLE_MS = 5_000; // a connection that lived so long starts the backoff afresh
 const SLEPT_MS = 20_000; // after a wake-up, a line that has been silent for longer than a heartbeat is not trusted
 const OFFLINE_MS = 5_000;
@@ -65,8 +58,7 @@ export class Link {
   #attempt = 0;
   #lastByte = 0;
   #why = "";
-  /** @type {{at: number, why: string} | null} */ #lost = null;
-  /** @type {{from: string, frames: number, at: number} | null} */ #replay = null;
+  #breaks = new Breaks();
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #quiet;
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #silence;
 
@@ -91,7 +83,7 @@ export class Link {
 
   /** Whether what comes just now is the past, sent again. */
   get replaying() {
-    return this.#replay !== null;
+    return this.#breaks.replaying;
   }
 
   /** Begins, or begins again after the end. @param {string} [cursor] "" = from the start */
@@ -100,7 +92,7 @@ export class Link {
     this.#cursor = cursor;
     this.#running = true;
     this.#attempt = 0;
-    this.#lost = null;
+    this.#breaks.forget();
     this.#generation += 1;
     void this.#run(this.#generation);
   }
@@ -175,7 +167,7 @@ export class Link {
         this.#say({ phase: "ended", retryAt: null, error: outcome.problem });
         return;
       }
-      if (this.#why !== "changed") this.#lost ??= { at: Date.now(), why: this.#why };
+      if (this.#why !== "changed") this.#breaks.lost(this.#why);
       await this.#wait(outcome);
     }
   }
@@ -236,7 +228,7 @@ export class Link {
   }
 
   #opened() {
-    this.#replay = { from: this.#cursor, frames: 0, at: Date.now() };
+    this.#breaks.opened(this.#cursor);
     this.#heard();
     this.#busy();
   }
@@ -250,22 +242,16 @@ export class Link {
       const { done, value } = await reader.read();
       if (!mine() || this.#open?.signal.aborted) return; // bytes of a line that was given up belong to nobody
       if (done) return;
-      if (this.#replay !== null && this.#isNews(this.#replay, Date.now() - before, value.length)) this.#settle();
+      if (this.#breaks.isNews(Date.now() - before, value.length)) this.#settle();
       const events = parser.push(value);
       if (parser.retry !== null) this.#retry = parser.retry;
       this.#heard();
       if (events.length === 0) continue;
       this.#busy();
       this.#cursor = parser.lastEventId;
-      if (this.#replay) this.#replay.frames += events.length;
+      this.#breaks.count(events.length);
       this.#options.onEvents(events);
     }
-  }
-
-  /** @param {{frames: number, at: number}} replay @param {number} waited ms @param {number} bytes */
-  #isNews({ frames, at }, waited, bytes) {
-    if (frames === 0) return false;
-    return waited > SETTLE_MS || (bytes < SMALL && Date.now() - at > BURST_MS);
   }
 
   /** Bytes came: the line is alive. */
@@ -284,17 +270,12 @@ export class Link {
     }, CAUGHT_UP_MS);
   }
 
-  /** The replay is over: now it is known what the break cost. */
+  /** The replay is over: what the break cost is told. */
   #settle() {
-    const [replay, lost] = [this.#replay, this.#lost];
-    if (replay === null) return;
-    this.#replay = null;
-    this.#lost = null;
-    if (lost === null) return;
-    const events = eventsBetween(replay.from, this.#cursor);
-    const last = { at: replay.at, downMs: replay.at - lost.at, why: lost.why, frames: replay.frames, events };
+    const last = this.#breaks.settle(this.#cursor);
+    if (last === null) return;
     const { reconnects, replayed } = this.status;
-    this.#say({ reconnects: reconnects + 1, replayed: replayed + (events ?? replay.frames), last });
+    this.#say({ reconnects: reconnects + 1, replayed: replayed + (last.events ?? last.frames), last });
   }
 
   /** @param {{problem: Problem | null, afterMs?: number}} outcome */
@@ -336,15 +317,4 @@ export class Link {
 /** @param {Response} response */
 function isEventStream(response) {
   return (response.headers.get("Content-Type") ?? "").startsWith("text/event-stream");
-}
-
-/**
- * How many events of the log lie between two cursors, for people to read; null when the ids do not tell. The ids stay
- * opaque for everything that matters.
- * @param {string} from @param {string} to
- */
-export function eventsBetween(from, to) {
-  const [a, b] = [from, to].map((id) => /^\d+-(\d+)$/.exec(id));
-  if (!b || (from !== "" && !a)) return null;
-  return Math.max(0, Number(b[1]) - (a ? Number(a[1]) : 0));
 }
