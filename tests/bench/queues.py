@@ -25,7 +25,7 @@ from tests.support.wait import until
 from unbroken.cli.tether import command
 from unbroken.tasks import keys
 from unbroken.tasks.inputs import Script
-from unbroken.tasks.store import NewTask
+from unbroken.tasks.submit import NewTask
 
 OTHERS = {
     "arq": ("arq", "at least once; ran anew after a crash, no fence, no progress"),

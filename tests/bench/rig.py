@@ -15,9 +15,11 @@ from tests.support.processes import Stack
 from tests.support.valkey import Valkey
 from unbroken.tasks import events
 from unbroken.tasks.connection import Calls, connect
-from unbroken.tasks.holder import Batch, Claimed, Event, Holder, Last, Lease, wish
+from unbroken.tasks.holder import Holder, wish
+from unbroken.tasks.lease import Batch, Claimed, Event, Last, Lease
 from unbroken.tasks.settings import Settings
-from unbroken.tasks.store import NewTask, Store
+from unbroken.tasks.store import Store
+from unbroken.tasks.submit import NewTask
 
 OWNER = "local"
 LEASE_S = 600.0  # nothing here is about lost leases

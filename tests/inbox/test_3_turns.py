@@ -12,7 +12,7 @@ from tests.support.api import Api, scripted
 from tests.support.wait import until
 from unbroken.tasks import keys
 from unbroken.tasks.access import create_key
-from unbroken.tasks.store import NewTask
+from unbroken.tasks.submit import NewTask
 
 HEAD_START_S = 0.75
 

@@ -14,7 +14,7 @@ from tests.server.test_streams import begin
 from tests.support.desk import Desk
 from tests.support.wait import until
 from unbroken.tasks import codec, keys
-from unbroken.tasks.holder import Last
+from unbroken.tasks.lease import Last
 from unbroken.tasks.settings import Settings
 
 GOOD = {"input": {"prompt": "Hello"}}

@@ -6,7 +6,7 @@ import httpx
 
 from tests.support.desk import OWNER, Desk
 from tests.support.wait import until
-from unbroken.tasks.holder import Last
+from unbroken.tasks.lease import Last
 
 
 async def test_the_story_of_a_task_is_told_to_those_who_come_late(client: httpx.AsyncClient, desk: Desk) -> None:

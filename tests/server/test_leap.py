@@ -13,7 +13,7 @@ from tests.support.desk import Desk
 from unbroken.server import sse
 from unbroken.server.replay import Replayer
 from unbroken.tasks.events import parse_id
-from unbroken.tasks.holder import Claimed, Last
+from unbroken.tasks.lease import Claimed, Last
 
 WORDS = ["tide ", "señal ", "灯", "🌊 ", "a<b \n", "\u2028x"]
 

@@ -15,7 +15,7 @@ from tests.support.desk import Desk
 from tests.support.wait import until
 from unbroken.server.hub import CHECK_S
 from unbroken.tasks import events, keys
-from unbroken.tasks.holder import Batch, Claimed, Event, Last
+from unbroken.tasks.lease import Batch, Claimed, Event, Last
 from unbroken.tasks.record import Task
 from unbroken.tasks.state import State
 

@@ -11,7 +11,7 @@ from tests.support.desk import OWNER, Desk
 from unbroken.tasks import keys
 from unbroken.tasks.errors import Conflict, LeaseLost, NotFound, Refused
 from unbroken.tasks.events import parse_id
-from unbroken.tasks.holder import Claimed, Last
+from unbroken.tasks.lease import Claimed, Last
 
 
 async def test_a_task_runs_from_submit_to_done(desk: Desk) -> None:

@@ -20,7 +20,7 @@ from redis.asyncio import Redis
 from tests.support.desk import Desk
 from unbroken.tasks.audit import check_log, recount
 from unbroken.tasks.errors import Conflict, LeaseLost, NotFound, Refused
-from unbroken.tasks.holder import Claimed, Last, Lease
+from unbroken.tasks.lease import Claimed, Last, Lease
 from unbroken.tasks.settings import Settings
 from unbroken.tasks.state import LIVE, TERMINAL, Op, State, after, sources
 

@@ -12,7 +12,7 @@ import pytest
 from tests.support.desk import OWNER, Desk
 from unbroken.tasks import keys
 from unbroken.tasks.errors import LeaseLost, NotFound, Refused
-from unbroken.tasks.holder import Claimed, Last, Lease
+from unbroken.tasks.lease import Claimed, Last, Lease
 from unbroken.tasks.state import INDEX, MOVES, REPEATS, TERMINAL, Op, State
 
 GHOST = Lease("s0-" + "0" * 26, "1", "nobody")

@@ -8,10 +8,12 @@ from redis.asyncio import Redis
 
 from unbroken.tasks import codec, events, keys
 from unbroken.tasks.connection import Calls
-from unbroken.tasks.holder import Batch, Claimed, Event, Holder, Last, Lease, wish
+from unbroken.tasks.holder import Holder, wish
+from unbroken.tasks.lease import Batch, Claimed, Event, Last, Lease
 from unbroken.tasks.record import Task
 from unbroken.tasks.settings import Settings
-from unbroken.tasks.store import NewTask, Store
+from unbroken.tasks.store import Store
+from unbroken.tasks.submit import NewTask
 
 OWNER = "local"
 

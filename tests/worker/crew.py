@@ -18,7 +18,8 @@ from unbroken.tasks.kind import Kind
 from unbroken.tasks.record import Task
 from unbroken.tasks.registry import BUILT_IN
 from unbroken.tasks.settings import Settings
-from unbroken.tasks.store import NewTask, Store
+from unbroken.tasks.store import Store
+from unbroken.tasks.submit import NewTask
 from unbroken.worker.backends.base import Backend
 from unbroken.worker.backends.scripted import ScriptedBackend, script_text
 from unbroken.worker.consumer import Consumer

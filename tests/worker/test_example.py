@@ -12,7 +12,7 @@ from tests.support.wait import until
 from tests.worker.crew import Crew
 from tests.worker.test_processes import _newer, holder, workers
 from unbroken.tasks.kind import Run, Text
-from unbroken.tasks.store import NewTask
+from unbroken.tasks.submit import NewTask
 from unbroken.worker.context import Context
 
 INPUT = {"size": 150, "steps": 6_000, "every": 250}

@@ -13,9 +13,10 @@ from tests.worker.crew import Crew
 from unbroken.tasks import keys
 from unbroken.tasks.connection import Calls
 from unbroken.tasks.errors import LeaseLost
-from unbroken.tasks.holder import Claimed, Holder
+from unbroken.tasks.holder import Holder
 from unbroken.tasks.inputs import Generation, Message
 from unbroken.tasks.kind import Prefix
+from unbroken.tasks.lease import Claimed
 from unbroken.worker.context import ModelLimits
 from unbroken.worker.heartbeat import Heart
 from unbroken.worker.pump import Pump

@@ -22,7 +22,7 @@ from unbroken.tasks import keys
 from unbroken.tasks.record import Task
 from unbroken.tasks.result import encode_batch
 from unbroken.tasks.settings import Settings
-from unbroken.tasks.store import NewTask
+from unbroken.tasks.submit import NewTask
 
 
 @asynccontextmanager

@@ -9,7 +9,8 @@ from tests.worker.crew import Crew
 from unbroken.tasks import keys
 from unbroken.tasks.connection import Calls
 from unbroken.tasks.errors import LeaseLost
-from unbroken.tasks.holder import Claimed, Holder
+from unbroken.tasks.holder import Holder
+from unbroken.tasks.lease import Claimed
 
 
 async def test_a_warning_is_shown_taken_away_and_refused_once_the_lease_is_lost(crew: Crew) -> None:

@@ -15,8 +15,9 @@ from tests.worker.crew import Crew
 from unbroken.tasks import events
 from unbroken.tasks.connection import Calls
 from unbroken.tasks.errors import LeaseLost
-from unbroken.tasks.holder import Claimed, Holder, Last
+from unbroken.tasks.holder import Holder
 from unbroken.tasks.kind import Checkpoint, Item, Kind, Progress, Rewind, Run, Text, Update
+from unbroken.tasks.lease import Claimed, Last
 from unbroken.worker.pump import Pump
 from unbroken.worker.writer import Writer
 

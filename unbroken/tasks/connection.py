@@ -17,14 +17,18 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialWithJitterBackoff
 from redis.exceptions import (
+    AskError,
     BusyLoadingError,
+    ClusterDownError,
     DataError,
+    MasterDownError,
     MaxConnectionsError,
     NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
     RedisError,
     ResponseError,
+    TryAgainError,
 )
 from redis.exceptions import (
     ConnectionError as RedisConnectionError,
@@ -36,6 +40,7 @@ from redis.retry import Retry as SyncRetry
 
 from unbroken.tasks import keys
 from unbroken.tasks.errors import StoreUnavailable
+from unbroken.tasks.moved import following, place_of
 from unbroken.tasks.scripts import Script, script
 
 Arg = str | int | float | bytes
@@ -47,9 +52,6 @@ POOL_WAIT_S = 10.0  # for a free connection before it counts as an outage
 _BACKOFF = ExponentialWithJitterBackoff(base=0.02, cap=0.5)
 _PASSING = (RedisConnectionError, RedisTimeoutError, ReadOnlyError, BusyLoadingError)
 _TEMPORARY_CODES = (
-    "CLUSTERDOWN",
-    "MASTERDOWN",
-    "TRYAGAIN",
     "NOREPLICAS",
     "MISCONF",
     "LOADING",
@@ -101,13 +103,17 @@ def connect(url: str, *, name: str, retries: int = 4, timeout_s: float = SOCKET_
         retry=Retry(_BACKOFF, retries),
         retry_on_error=[ReadOnlyError, BusyLoadingError],
     )
-    pool.connection_class = packed(pool.connection_class)
+    kind = packed(pool.connection_class)
+    if not url.startswith("unix:"):
+        kind = following(kind)
+        pool.connection_kwargs["place"] = place_of(url)
+    pool.connection_class = kind
     return Redis.from_pool(pool)
 
 
 def connect_sync(url: str, *, name: str, timeout_s: float) -> redis.Redis:
     """A blocking client with one try a call, for a thread of its own."""
-    return redis.Redis.from_url(
+    client = redis.Redis.from_url(
         url,
         protocol=2,
         decode_responses=False,
@@ -116,6 +122,11 @@ def connect_sync(url: str, *, name: str, timeout_s: float) -> redis.Redis:
         socket_connect_timeout=timeout_s,
         retry=SyncRetry(_BACKOFF, 0),
     )
+    if not url.startswith("unix:"):
+        pool = client.connection_pool
+        pool.connection_class = following(pool.connection_class, blocking=True)
+        pool.connection_kwargs["place"] = place_of(url)
+    return client
 
 
 @contextmanager
@@ -127,6 +138,8 @@ def translated() -> Iterator[None]:
         raise StoreUnavailable("Redis is full (maxmemory)", full=True) from error
     except (*_PASSING, MaxConnectionsError, OSError) as error:
         raise StoreUnavailable(f"Redis does not answer ({type(error).__name__})") from error
+    except (ClusterDownError, MasterDownError, TryAgainError, AskError) as error:  # redis-py cuts their codes off
+        raise StoreUnavailable(f"the cluster cannot serve now ({type(error).__name__})") from error
     except ResponseError as error:
         text = str(error)
         if "OOM" in text[:60]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from unbroken.tasks import keys
-from unbroken.tasks.store import WHY, Store
+from unbroken.tasks.refusals import why
+from unbroken.tasks.store import Store
 
 AT_ONCE = 200  # scripts in one round trip
 NO_TASK = "There is no such task."
@@ -33,7 +34,7 @@ async def replay_many(store: Store, ids: Sequence[str], owner: str, *, actor: st
                 case [b"OK", *_]:
                     done.append(task_id)
                 case [b"REFUSED", state]:
-                    refused[task_id] = WHY["replay", "*"].format(state=state.decode())
+                    refused[task_id] = why("replay", state.decode())
                 case _:
                     refused[task_id] = NO_TASK
     return done, refused

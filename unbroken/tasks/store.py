@@ -14,68 +14,14 @@ from redis.asyncio import Redis
 from unbroken.tasks import codec, keys
 from unbroken.tasks.connection import Calls, connect, translated
 from unbroken.tasks.errors import Conflict, Corrupt, NotFound, Refused
-from unbroken.tasks.events import iso
 from unbroken.tasks.log import Log
 from unbroken.tasks.record import CHECKPOINT_FIELDS, CheckpointInfo, Task, pairs
+from unbroken.tasks.refusals import why
 from unbroken.tasks.settings import Settings
 from unbroken.tasks.state import State
+from unbroken.tasks.submit import NewTask
 
 SCAN_LIMIT = 2_000  # records one filtered list call may look at, so that a page costs the same whatever it filters
-
-
-@dataclass(frozen=True, slots=True)
-class NewTask:
-    """A validated submit, ready to be stored. Times in ms; due_ms 0 = now; head_ms = head start of the priority."""
-
-    owner: str
-    kind: str
-    input: dict[str, Any]
-    unit: str
-    total: int | None = None
-    priority: str = "normal"
-    sender: str | None = None
-    topic: str | None = None
-    recovery: str = "auto"
-    max_attempts: int = 3
-    max_crashes: int = 3
-    timeout_ms: int = 3_600_000
-    due_ms: int = 0
-    head_ms: int = 0
-    cache_ms: int = 0
-    callback: str = ""
-    title: str = ""
-    extra: tuple[tuple[str, str], ...] = ()
-
-    def fields(self) -> dict[str, str]:
-        """The part of the record that the submit decides."""
-        return {
-            "kind": self.kind,
-            "priority": self.priority,
-            "sender": self.sender or "",
-            "topic": self.topic or "",
-            "recovery": self.recovery,
-            "max_attempts": str(self.max_attempts),
-            "max_crashes": str(self.max_crashes),
-            "timeout_ms": str(self.timeout_ms),
-            "total": "" if self.total is None else str(self.total),
-            "unit": self.unit,
-            "callback": self.callback,
-            **dict(self.extra),
-        }
-
-    def first_view(self, task_id: str, created: int) -> Task:
-        """The task as it was the moment it was accepted: the answer to a repeated submit is made from the body,
-        which is the same, and the time."""
-        start = {
-            "owner": self.owner,
-            "state": "pending",
-            "epoch": str(created),
-            "n": "1",
-            "created": str(created),
-        }
-        start |= {"updated": str(created), "retry_at": str(self.due_ms) if self.due_ms > created else ""}
-        fields = {name: value.encode() for name, value in (self.fields() | start).items()}
-        return Task(task_id, fields, now=created)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,11 +193,8 @@ class Store(Log):
         if reply[0] == b"NONE":
             raise NotFound(task_id)
         if reply[0] == b"REFUSED":
-            state = reply[1].decode()
-            why = WHY.get((op, state)) or WHY.get((op, "*"), "").format(state=state)
-            if len(reply) > 2 and reply[2] and state in LATER:
-                why = LATER[state].format(at=iso(int(reply[2])))
-            raise Refused(state, why)
+            state, due = reply[1].decode(), reply[2] if len(reply) > 2 else b""
+            raise Refused(state, why(op, state, int(due) if due else None))
         return reply
 
     # dead letters
@@ -339,22 +282,3 @@ class Store(Log):
         with translated():
             now = await self.redis.time()
         return int(now[0]) * 1000 + int(now[1]) // 1000
-
-
-WHY: dict[tuple[str, str], str] = {
-    ("recover", "completed"): "The task is completed; there is nothing to recover.",
-    ("recover", "failed"): "The task has failed for good; replay it from the dead letters instead.",
-    ("recover", "cancelled"): "The task was cancelled.",
-    ("recover", "processing"): "The task is running and was never paused.",
-    ("recover", "pending"): "The task has not started yet; it will be run as soon as a worker is free.",
-    ("recover", "recovering"): "The task continues by itself as soon as a worker is free.",
-    ("pause", "*"): "A task that is {state} cannot be paused.",
-    ("cancel", "*"): "The task is {state} already.",
-    ("replay", "*"): "Only failed tasks can be replayed; this one is {state}.",
-    ("purge", "*"): "Only a task that has ended can be deleted; this one is {state}. Cancel it first.",
-}
-# The same where it waits for its time.
-LATER = {
-    "pending": "The task has not started yet; it is to start at {at}.",
-    "recovering": "The task continues by itself; its next try is at {at}.",
-}

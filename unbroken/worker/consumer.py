@@ -15,8 +15,9 @@ from typing import Any
 
 from unbroken.tasks.connection import Gathered, connect
 from unbroken.tasks.errors import StoreUnavailable
-from unbroken.tasks.holder import Claimed, Holder, Last
+from unbroken.tasks.holder import Holder
 from unbroken.tasks.kind import Kind
+from unbroken.tasks.lease import Claimed, Last
 from unbroken.tasks.objects import Objects
 from unbroken.tasks.settings import Settings
 from unbroken.worker.backends.base import Backend

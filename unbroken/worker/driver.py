@@ -11,8 +11,9 @@ from enum import StrEnum
 
 from unbroken.tasks import events
 from unbroken.tasks.errors import LeaseLost
-from unbroken.tasks.holder import Holder, Lease
+from unbroken.tasks.holder import Holder
 from unbroken.tasks.kind import Checkpoint, Item, Progress, Rewind, Text, Update
+from unbroken.tasks.lease import Lease
 from unbroken.worker.pump import Pump
 from unbroken.worker.saver import Saver
 from unbroken.worker.sources import End, Source

@@ -6,8 +6,9 @@ import json
 from dataclasses import dataclass
 
 from unbroken.tasks import events
-from unbroken.tasks.holder import Holder, Lease
+from unbroken.tasks.holder import Holder
 from unbroken.tasks.kind import Kind
+from unbroken.tasks.lease import Lease
 from unbroken.tasks.result import encode_batch
 from unbroken.worker.writer import Writer
 

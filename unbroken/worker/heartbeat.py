@@ -19,7 +19,8 @@ from redis.exceptions import NoScriptError, RedisError
 from unbroken.tasks import keys
 from unbroken.tasks.connection import connect_sync
 from unbroken.tasks.errors import LeaseLost, UnbrokenError
-from unbroken.tasks.holder import Lease, wish
+from unbroken.tasks.holder import wish
+from unbroken.tasks.lease import Lease
 from unbroken.tasks.scripts import script
 from unbroken.tasks.settings import Settings
 from unbroken.worker.pacing import between

@@ -10,8 +10,9 @@ from typing import Any
 
 from unbroken.tasks import codec
 from unbroken.tasks.errors import Corrupt, StoreUnavailable, Transient, UnbrokenError
-from unbroken.tasks.holder import Claimed, Holder, StoredCheckpoint
+from unbroken.tasks.holder import Holder
 from unbroken.tasks.kind import Kind, Tail
+from unbroken.tasks.lease import Claimed, StoredCheckpoint
 from unbroken.tasks.objects import Missing, Objects
 
 log = logging.getLogger("unbroken.worker.resume")

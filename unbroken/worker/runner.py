@@ -14,8 +14,9 @@ from pydantic import ValidationError
 from unbroken.tasks import codec
 from unbroken.tasks.connection import Calls
 from unbroken.tasks.errors import Corrupt, LeaseLost, Permanent, StoreUnavailable
-from unbroken.tasks.holder import INPUT_LIMIT, Broken, Claimed, Holder, Last, WentBack
+from unbroken.tasks.holder import INPUT_LIMIT, Broken, Holder, WentBack
 from unbroken.tasks.kind import Kind
+from unbroken.tasks.lease import Claimed, Last
 from unbroken.tasks.objects import Objects
 from unbroken.tasks.settings import Settings
 from unbroken.worker.backends.base import Backend

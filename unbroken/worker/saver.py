@@ -11,8 +11,9 @@ from typing import Any
 
 from unbroken.tasks import codec
 from unbroken.tasks.errors import LeaseLost, StoreUnavailable, UnbrokenError
-from unbroken.tasks.holder import Broken, Holder, Lease
+from unbroken.tasks.holder import Broken, Holder
 from unbroken.tasks.kind import Checkpoint
+from unbroken.tasks.lease import Lease
 from unbroken.tasks.objects import Objects
 from unbroken.tasks.spool import Spooled, is_large, spooled
 from unbroken.worker.pacing import CheckpointPace

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 from unbroken.tasks import codec, events
 from unbroken.tasks.errors import StoreUnavailable
-from unbroken.tasks.holder import Batch, Claimed, Event, Holder, Last, wish
+from unbroken.tasks.holder import Holder, wish
+from unbroken.tasks.lease import Batch, Claimed, Event, Last
 from unbroken.worker.pump import Pump
 
 UNFLUSHED_MAX = 256 * 1024  # bytes of text that may wait for Redis before the model is not asked for more

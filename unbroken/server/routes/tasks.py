@@ -20,7 +20,7 @@ from unbroken.tasks.inputs import Submit
 from unbroken.tasks.keys import is_task_id
 from unbroken.tasks.record import Task
 from unbroken.tasks.state import State
-from unbroken.tasks.store import NewTask
+from unbroken.tasks.submit import NewTask
 from unbroken.tasks.title import title_of
 
 LIST_MAX = 200

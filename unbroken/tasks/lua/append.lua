@@ -9,31 +9,26 @@
 local lease_ms = tonumber(ARGV[2])
 
 local function one(where, first)
-  local f = redis.call('HMGET', where, 'state', 'epoch', 'lease', 'n', 'batch', 'bytes', 'length', 'done', 'total', 'fresh',
-    'far_length', 'far_done', 'wish', 'lease_until')
-  local t = {id = ARGV[first], state = f[1], epoch = f[2], lease = f[3], n = f[4], bytes = f[6], length = f[7], done = f[8],
-    fresh = f[10], far_length = f[11], far_done = f[12], frames = {}}
-  if not f[1] then
-    return {'LOST', 'gone'}
-  end
-  if t.state ~= 'processing' or t.epoch ~= ARGV[first + 1] or t.lease ~= ARGV[first + 2] then
+  local t = glance(where, ARGV[first], 'n', 'batch', 'bytes', 'length', 'done', 'total', 'fresh', 'far_length', 'far_done',
+    'wish', 'lease_until')
+  if not holds(t, ARGV[first + 1], ARGV[first + 2]) then
     return not_held(t)
   end
   t.first = tonumber(t.n) + 1
-  if tonumber(ARGV[first + 3]) <= tonumber(f[5]) then
-    return {'SAME', t.n, f[13]}
+  if tonumber(ARGV[first + 3]) <= tonumber(t.batch) then
+    return {'SAME', t.n, t.wish}
   end
   local at, length, done = tonumber(ARGV[first + 4]), ARGV[first + 6], ARGV[first + 8]
-  if not fits(t, at) then
+  if at > tonumber(t.bytes) then
     return {'GAP', t.bytes}
   end
   local changed = advance(t, length, done)
-  if ARGV[first + 9] ~= f[9] then
+  if ARGV[first + 9] ~= t.total then
     changed[#changed + 1] = 'total'
     changed[#changed + 1] = ARGV[first + 9]
   end
   -- a tenth of a lease is not worth a write: what was renewed a moment ago still holds
-  if NOW + lease_ms - tonumber(f[14] or 0) >= lease_ms / 10 then
+  if NOW + lease_ms - (tonumber(t.lease_until) or 0) >= lease_ms / 10 then
     changed[#changed + 1] = 'lease_until'
     changed[#changed + 1] = renew(t, lease_ms)
   end
@@ -41,7 +36,7 @@ local function one(where, first)
   save(t, 'batch', ARGV[first + 3], 'bytes', t.bytes, 'length', length, 'progress', ARGV[first + 7], 'done', done,
     unpack(changed))
   publish(t)
-  return {'OK', int(t.n), f[13]}
+  return {'OK', int(t.n), t.wish}
 end
 
 local replies, first = {}, 3

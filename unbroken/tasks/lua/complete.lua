@@ -2,20 +2,15 @@
 -- KEYS: task record. ARGV: prefix, id, epoch, lease, byte offset, text, length (code points), sha256 of the result,
 --   bytes of all text, done, total, keep ms, idempotency keep ms, checkpoint keep ms, result length (code points),
 --   number of events, then name, data, aux.
--- Replies: {OK} | {SAME} this lease completed it before | {LOST, state} | {GAP, bytes} | {MISMATCH, bytes} what is
+-- Replies: {OK} | {SAME, state} this lease ended it before | {LOST, state} | {GAP, bytes} | {MISMATCH, bytes} what is
 --   stored would not be what the digest says: our mistake, nothing is written.
 -- flags: allow-oom
 -- include: base queue held finish
 local t = load(ARGV[2])
-if not held(t) then
-  if t and t.left == ARGV[4] then
-    return {'SAME'}
-  end
-  return not_held(t)
-end
 local at, text = tonumber(ARGV[5]), ARGV[6]
-if not fits(t, at) then
-  return {'GAP', t.bytes}
+local no = refusal(t, at)
+if no then
+  return no
 end
 if at + #text ~= tonumber(ARGV[9]) or redis.call('STRLEN', key('text', t.id)) ~= tonumber(t.bytes) then
   return {'MISMATCH', t.bytes}

@@ -6,15 +6,10 @@
 -- flags: allow-oom
 -- include: base queue held finish
 local t = load(ARGV[2])
-if not held(t) then
-  if t and t.left == ARGV[4] then
-    return {'SAME', t.state}
-  end
-  return not_held(t)
-end
 local at = tonumber(ARGV[5])
-if not fits(t, at) then
-  return {'GAP', t.bytes}
+local no = refusal(t, at)
+if no then
+  return no
 end
 apply(t, at, ARGV[6], ARGV[7], 15)
 local errors = tonumber(t.errors) + 1

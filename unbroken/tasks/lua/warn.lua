@@ -6,17 +6,13 @@
 -- Fenced as every write of a worker: a task that was deleted meanwhile must not come back as a key with one field.
 -- flags: allow-oom
 -- include: base held
-local f = redis.call('HMGET', KEYS[1], 'state', 'epoch', 'lease', 'unsaved')
-local t = {id = ARGV[2], state = f[1], epoch = f[2], lease = f[3]}
-if not f[1] then
-  return {'LOST', 'gone'}
-end
+local t = glance(KEYS[1], ARGV[2], 'unsaved')
 if not held(t) then
   return not_held(t)
 end
 redis.call('HSET', KEYS[1], 'warning', ARGV[5])
 if ARGV[6] ~= '' then
-  local told, total = string.match(f[4] or '', '^' .. t.lease .. ' (%d+)$'), tonumber(ARGV[6])
+  local told, total = string.match(t.unsaved, '^' .. t.lease .. ' (%d+)$'), tonumber(ARGV[6])
   if total > tonumber(told or 0) then
     redis.call('HSET', KEYS[1], 'unsaved', t.lease .. ' ' .. int(total))
     redis.call('HINCRBY', P .. 'counters', 'checkpoint_failures', total - tonumber(told or 0))

@@ -1,13 +1,43 @@
 -- What a worker may do: everything here checks the fence first.
 -- ARGV[2] id, ARGV[3] epoch, ARGV[4] lease: equality of both, never "at least" (G6).
 
+local function holds(t, epoch, lease)
+  return t and t.state == 'processing' and t.epoch == epoch and t.lease == lease
+end
+
 local function held(t)
-  return t and t.state == 'processing' and t.epoch == ARGV[3] and t.lease == ARGV[4]
+  return holds(t, ARGV[3], ARGV[4])
 end
 
 -- The answer to a worker that does not hold the task (any more).
 local function not_held(t)
   return {'LOST', t and t.state or 'gone'}
+end
+
+-- The fence and some more fields of a record, for what is called so often that the whole of it would cost too much.
+-- nil when there is no such record.
+local function glance(where, id, ...)
+  local names = {'state', 'epoch', 'lease', ...}
+  local values = redis.call('HMGET', where, unpack(names))
+  if not values[1] then
+    return nil
+  end
+  local t = {id = id, frames = {}}
+  for i, name in ipairs(names) do
+    t[name] = values[i] or ''
+  end
+  return t
+end
+
+-- Why a lease cannot be ended with this last text (at byte `at`): the answer to its worker, or nil when it can. An end
+-- that is sent again, since its reply was lost, is recognised by what this lease left behind (G14).
+local function refusal(t, at)
+  if not held(t) then
+    return t and t.left == ARGV[4] and {'SAME', t.state} or not_held(t)
+  end
+  if at > tonumber(t.bytes) then
+    return {'GAP', t.bytes}
+  end
 end
 
 local function renew(t, lease_ms)
@@ -16,12 +46,8 @@ local function renew(t, lease_ms)
   return till
 end
 
--- Would this text fit? It goes in at byte `at`; a smaller `at` than what is stored is a rewind, a larger one a gap.
-local function fits(t, at)
-  return at <= tonumber(t.bytes)
-end
-
--- Write text and events; `at` -1 leaves the text as it is, whatever it is. `first` is the index in ARGV of the number of events; then name, data, aux for each.
+-- Write text and events; `at` -1 leaves the text as it is, whatever it is; one that is
+-- smaller than what is stored is a rewind. `first` is the index in ARGV of the number of events; then name, data, aux for each.
 -- Every 8 KiB of text a mark (event id, bytes, characters) is kept, from which a late viewer's replay is cut.
 local function apply(t, at, text, length, first)
   local bytes = tonumber(t.bytes)
