@@ -1,8 +1,20 @@
-"""`python -m unbroken`: the same as the `unbroken` script."""
+"""The `unbroken` script, and `python -m unbroken`. Imports nothing before Ctrl-C is looked after."""
+
+from __future__ import annotations
 
 import sys
 
-from unbroken.cli.main import run
+
+def main() -> int:
+    """Run the command line. Returns the exit code."""
+    from unbroken.cli import interrupt
+
+    interrupt.leave_at_once()
+
+    from unbroken.cli.main import run
+
+    return run()
+
 
 if __name__ == "__main__":
-    sys.exit(run())
+    sys.exit(main())

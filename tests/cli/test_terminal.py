@@ -5,13 +5,9 @@ from __future__ import annotations
 import os
 import pty
 import select
-import signal
-import socket
 import subprocess
 import sys
 import time
-
-import pytest
 
 from tests.cli.test_stream import frame
 from tests.cli.test_watch import TEXT, Log, log, log_of
@@ -75,31 +71,3 @@ def test_a_rewind_is_said_in_a_terminal(log: Log) -> None:
     code, written = in_terminal("watch", "s0-x", "--url", log.url)
     assert code == 0
     assert "taken back to character 9" in written
-
-
-@pytest.mark.parametrize("command", ["list", "stats", "show", "watch"])
-def test_ctrl_c_is_130_and_no_traceback(command: str) -> None:
-    """A server that accepts and never answers."""
-    with socket.create_server(("127.0.0.1", 0)) as mute:
-        url = f"http://127.0.0.1:{mute.getsockname()[1]}"
-        arguments = [command, *(["s0-x"] if command in ("show", "watch") else []), "--url", url]
-        # A suite that runs in the background ignores SIGINT, and so would its children; a person's shell does not.
-        before = signal.signal(signal.SIGINT, signal.default_int_handler)
-        process = subprocess.Popen(
-            [sys.executable, "-m", "unbroken", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-        signal.signal(signal.SIGINT, before)
-        mute.settimeout(30)
-        connection, _ = mute.accept()
-        for _ in range(30):  # Python drops one that falls into a finalizer; a person presses again
-            process.send_signal(signal.SIGINT)
-            try:
-                out, err = process.communicate(timeout=1)
-                break
-            except subprocess.TimeoutExpired:
-                continue
-        else:
-            process.kill()
-            raise AssertionError("Ctrl-C does not end it")
-        connection.close()
-    assert (process.returncode, out, err) == (130, b"", b"")

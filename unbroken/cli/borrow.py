@@ -3,12 +3,11 @@ length of the command, so that a first key can be made before the first start.""
 
 from __future__ import annotations
 
+import asyncio
 import os
-import signal
-import subprocess
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 from unbroken.cli import embedded, place
@@ -33,7 +32,7 @@ async def store_of(settings: Settings, *, make: bool = False) -> AsyncIterator[S
     Raises StoreUnavailable with where it was looked for, CannotStart where there is none."""
     from unbroken.tasks.store import open_store
 
-    with _database(settings, make=make) as final:
+    async with _database(settings, make=make) as final:
         if not NAMED & settings.model_fields_set:
             tell(f"The database is {final.redis_shown}.")
         store = open_store(final, name="unbroken-cli")
@@ -47,8 +46,8 @@ async def store_of(settings: Settings, *, make: bool = False) -> AsyncIterator[S
             await store.close()
 
 
-@contextmanager
-def _database(settings: Settings, *, make: bool) -> Iterator[Settings]:
+@asynccontextmanager
+async def _database(settings: Settings, *, make: bool) -> AsyncIterator[Settings]:
     if "redis_url" in settings.model_fields_set:
         yield settings
         return
@@ -72,41 +71,42 @@ def _database(settings: Settings, *, make: bool) -> Iterator[Settings]:
         yield settings.model_copy(update={"redis_url": found.url})
         return
     try:
-        with _started(embedded.prepare(folder), lock) as url:
+        async with _started(embedded.prepare(folder), lock) as url:
             yield settings.model_copy(update={"redis_url": url})
     finally:
         lock.release()
 
 
-@contextmanager
-def _started(database: embedded.Embedded, lock: place.Lock) -> Iterator[str]:
+@asynccontextmanager
+async def _started(database: embedded.Embedded, lock: place.Lock) -> AsyncIterator[str]:
     log = database.folder / "valkey.log"
     with log.open("wb") as out:
-        process = subprocess.Popen(
-            command(os.getpid(), [str(embedded.binary()), str(database.config)]),
-            stdin=subprocess.DEVNULL,
+        process = await asyncio.create_subprocess_exec(
+            *command(os.getpid(), [str(embedded.binary()), str(database.config)]),
+            stdin=asyncio.subprocess.DEVNULL,
             stdout=out,
             stderr=out,
             pass_fds=(lock.fd,),
             start_new_session=True,
         )
     try:
-        _wait(database, process)
+        await _wait(database, process)
         yield database.url
     finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(START_S)
+        with suppress(ProcessLookupError):
+            process.terminate()
+        await process.wait()
 
 
-def _wait(database: embedded.Embedded, process: subprocess.Popen[bytes]) -> None:
+async def _wait(database: embedded.Embedded, process: asyncio.subprocess.Process) -> None:
     import redis
 
     deadline = time.monotonic() + START_S
-    while process.poll() is None and time.monotonic() < deadline:
+    while process.returncode is None and time.monotonic() < deadline:
         try:
             with redis.Redis.from_url(database.url, socket_timeout=5) as client:
                 client.ping()
                 return
         except redis.RedisError:  # not yet there, or still loading
-            time.sleep(0.02)
+            await asyncio.sleep(0.02)
     raise CannotStart(f"the database in {database.folder} does not start; see {database.folder / 'valkey.log'}")

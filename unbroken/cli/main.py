@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from unbroken.cli import interrupt
 from unbroken.tasks.errors import UnbrokenError
 from unbroken.tasks.settings import BadSetting, unknown_variables
 
@@ -20,7 +21,8 @@ ClickException: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ =
 
 # Commands that run parts are started often and want to be quick: a killed worker should be missed for less than a
 # second. They do without the libraries that the others need.
-QUICK = {"up", "server", "worker"}
+PARTS = {"server", "worker"}
+QUICK = {"up", *PARTS}
 
 
 def make_app(first: str = "") -> typer.Typer:
@@ -61,16 +63,20 @@ def _version(asked: bool) -> None:
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Entry point of the script. Returns the exit code."""
+    """What the script does. Returns the exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    first = arguments[0] if arguments else ""
     as_json = "--json" in arguments
     if "UNBROKEN_SUPERVISED" not in os.environ:  # said once by the supervisor, not by each of its parts
         for words in unknown_variables(os.environ):
             print(f"unbroken: {words}", file=sys.stderr)
     try:
-        app = make_app(arguments[0] if arguments else "")
-        code = app(args=arguments, prog_name="unbroken", standalone_mode=False)
-        sys.stdout.flush()
+        app = make_app(first)
+        # What runs for long sees to signals itself, and takes its time to stop.
+        grace_s = None if first in QUICK else interrupt.GRACE_S
+        with interrupt.raised(surely=first not in PARTS, grace_s=grace_s):
+            code = app(args=arguments, prog_name="unbroken", standalone_mode=False)
+            sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except (KeyboardInterrupt, typer.Abort):
         return 130

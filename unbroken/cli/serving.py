@@ -47,20 +47,8 @@ def up(
     """Run everything: private database, local model, server, workers, page."""
     from unbroken.cli import up as command
 
-    if backend is None and backend_url is not None and "UNBROKEN_BACKEND" not in os.environ:
-        backend = "openai"
-    settings = load(
-        host=host,
-        port=port,
-        data_dir=data_dir,
-        concurrency=concurrency,
-        backend=backend,
-        backend_url=backend_url,
-        model=model,
-        redis_url=redis_url,
-        insecure=insecure,
-        force=force,
-    )
+    where = {"host": host, "port": port, "data_dir": data_dir, "redis_url": redis_url, "insecure": insecure}
+    settings = _with_model(backend, backend_url, model=model, concurrency=concurrency, force=force, **where)
     command.up(settings, workers, verbose=verbose)
 
 
@@ -91,18 +79,15 @@ def worker(
     """Run tasks only."""
     from unbroken.worker.main import work
 
+    more = {"model": model, "concurrency": concurrency, "data_dir": data_dir, "redis_url": redis_url, "force": force}
+    work(with_redis(_with_model(backend, backend_url, **more)))
+
+
+def _with_model(backend: str | None, backend_url: str | None, **options: object) -> Settings:
+    """The settings of these options. Who names the address of a model means the backend that takes one."""
     if backend is None and backend_url is not None and "UNBROKEN_BACKEND" not in os.environ:
         backend = "openai"
-    settings = load(
-        concurrency=concurrency,
-        data_dir=data_dir,
-        backend=backend,
-        backend_url=backend_url,
-        model=model,
-        redis_url=redis_url,
-        force=force,
-    )
-    work(with_redis(settings))
+    return load(backend=backend, backend_url=backend_url, **options)
 
 
 def with_redis(settings: Settings) -> Settings:
