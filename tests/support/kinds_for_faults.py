@@ -62,4 +62,27 @@ class Counting(Kind):
             yield Checkpoint({"at": at, "ballast": os.urandom(given.size)}, milestone=True)
 
 
-__all__ = ["Counting", "Stubborn"]
+class Deadly(Kind):
+    """Says the numbers below `upto`, each of them saved before the next, and kills its process: always before the
+    number `dies_at`, and whenever it has said `a_life` of them."""
+
+    name = "deadly"
+    continues = "text"
+
+    class Input(BaseModel):
+        upto: int
+        dies_at: int | None = None
+        a_life: int | None = None
+
+    async def run(self, run: Run) -> AsyncIterator[Update]:
+        """Say them."""
+        at = begins = len(run.text.split())
+        while at < run.input.upto:
+            if at == run.input.dies_at or at - begins == run.input.a_life:
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield Text(f"{at} ")
+            yield Checkpoint({}, milestone=True)
+            at += 1
+
+
+__all__ = ["Counting", "Deadly", "Stubborn"]
