@@ -117,7 +117,9 @@ PATHS: dict[str, dict[str, Spec]] = {
         "get": op(
             "show", "One task.", {200: "Task", 304: None}, (404,), parameters=(header("If-None-Match", "an ETag"),)
         ),
-        "delete": op("delete", "Remove an ended task with every trace.", {204: None}, (404, 409)),
+        "delete": op(
+            "delete", "Remove an ended task with every trace.", {204: None}, (400, 404, 409), parameters=(KEY,)
+        ),
     },
     f"{TASK}/stream": {
         "get": op(

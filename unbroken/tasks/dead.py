@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from unbroken.tasks import keys
 from unbroken.tasks.refusals import why
-from unbroken.tasks.store import Store
+from unbroken.tasks.store import Store, new_call
 
 AT_ONCE = 200  # scripts in one round trip
 NO_TASK = "There is no such task."
@@ -18,7 +18,7 @@ async def replay_many(store: Store, ids: Sequence[str], owner: str, *, actor: st
     then stays done, and the same call again does the rest."""
     done: list[str] = []
     refused: dict[str, str] = {}
-    known = []
+    known, call = [], new_call()
     for task_id in dict.fromkeys(ids):
         if keys.is_task_id(task_id):
             known.append(task_id)
@@ -26,7 +26,7 @@ async def replay_many(store: Store, ids: Sequence[str], owner: str, *, actor: st
             refused[task_id] = NO_TASK
     for at in range(0, len(known), AT_ONCE):
         part = known[at : at + AT_ONCE]
-        calls = [("replay", keys.key("task", task_id), (task_id, owner, actor)) for task_id in part]
+        calls = [("replay", keys.key("task", task_id), (task_id, owner, actor, call)) for task_id in part]
         for task_id, reply in zip(part, await store.calls.call_many(calls), strict=True):
             if isinstance(reply, Exception):
                 raise reply

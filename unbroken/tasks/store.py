@@ -5,6 +5,7 @@ The workers' side (everything under a lease) is holder.py."""
 from __future__ import annotations
 
 import hashlib
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,6 +23,12 @@ from unbroken.tasks.state import State
 from unbroken.tasks.submit import NewTask
 
 SCAN_LIMIT = 2_000  # records one filtered list call may look at, so that a page costs the same whatever it filters
+AGAIN_MS = 60_000  # within this a call whose reply was lost has been sent again
+
+
+def new_call() -> str:
+    """A name for one call of an owner, by which a repeat of it is recognised (G14)."""
+    return secrets.token_hex(16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,11 +187,15 @@ class Store(Log):
 
     async def replay(self, task_id: str, owner: str, *, actor: str) -> int:
         """failed -> recovering with fresh budgets. Returns the generation. Raises NotFound, Refused."""
-        return int((await self._move("replay", task_id, owner, actor))[1])
+        return int((await self._move("replay", task_id, owner, actor, new_call()))[1])
 
-    async def purge(self, task_id: str, owner: str, *, actor: str) -> list[str]:
-        """Remove a terminal task. Returns keys of objects to delete. Raises NotFound, Refused."""
-        return [raw.decode() for raw in (await self._move("purge", task_id, owner, actor))[1:]]
+    async def purge(self, task_id: str, owner: str, *, actor: str, idempotency_key: str | None = None) -> list[str]:
+        """Remove a terminal task. Returns keys of objects to delete, again when the same key comes again.
+        Raises NotFound, Refused."""
+        call, keep = new_call(), AGAIN_MS
+        if idempotency_key:
+            call, keep = keys.idem(owner, f"{task_id} {idempotency_key}"), self._idem
+        return [raw.decode() for raw in (await self._move("purge", task_id, owner, actor, call, keep))[1:]]
 
     async def _move(self, op: str, task_id: str, owner: str, *args: str | int) -> list[bytes]:
         if not keys.is_task_id(task_id):

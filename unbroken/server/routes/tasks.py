@@ -147,9 +147,9 @@ def matches(given: str | None, etag: str) -> bool:
 async def delete(request: Request) -> Response:
     """DELETE /api/tasks/{task_id}"""
     shared, who = services(request), await caller(request)
-    task_id = request.path_params["task_id"]
+    task_id, key = request.path_params["task_id"], idempotency_key(request)
     try:
-        where = await shared.store.purge(task_id, who.owner, actor=who.actor)
+        where = await shared.store.purge(task_id, who.owner, actor=who.actor, idempotency_key=key)
     except NotFound:  # the record may be gone already, its archived result goes too
         if not await _forget_archived(shared, who.owner, task_id):
             raise

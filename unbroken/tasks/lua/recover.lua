@@ -9,7 +9,7 @@ if not t or t.owner ~= ARGV[3] then
 end
 if t.state ~= 'paused' then
   if (t.state == 'recovering' or t.state == 'processing') and (t.recovery_id or '') ~= '' then
-    return {'SAME', t.recovery_id}
+    return {t.recovery_id == ARGV[5] and 'OK' or 'SAME', t.recovery_id} -- its own: this very call, sent again
   end
   local due = tonumber(t.retry_at) -- nil for ''
   return {'REFUSED', t.state, due and due > NOW and t.retry_at or ''}
