@@ -4,6 +4,9 @@
 -- Replies: 0 admitted | ms to wait.
 -- include: base
 local limit = tonumber(ARGV[2])
+if tonumber(redis.call('LINDEX', KEYS[1], 0) or '0') > NOW + 1000 then
+  redis.call('DEL', KEYS[1]) -- the clock was set back: what is noted there says nothing any more
+end
 local oldest = tonumber(redis.call('LINDEX', KEYS[1], limit - 1) or '0')
 local wait = oldest + 60000 - NOW
 if wait > 0 then

@@ -40,7 +40,7 @@ for _ = 1, 64 do
     t = load(id)
     leave_ready(id, owner)
     if t and (t.state == 'pending' or t.state == 'recovering') then
-      redis.call('ZADD', P .. 'turns', 'XX', NOW_US, owner)
+      redis.call('ZADD', P .. 'turns', 'XX', turn(), owner)
       break
     end
     redis.call('ZADD', P .. 'broken', int(NOW), id)

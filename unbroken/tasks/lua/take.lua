@@ -9,6 +9,9 @@ local f = redis.call('HMGET', KEYS[1], 'level', 'at')
 local level = burst
 if f[1] then
   level = math.min(burst, tonumber(f[1]) + math.max(0, NOW - tonumber(f[2])) * rate)
+  if tonumber(f[2]) > NOW then
+    redis.call('HSET', KEYS[1], 'at', int(NOW)) -- the clock was set back; it fills from now on
+  end
 end
 if level < amount then
   return math.ceil((amount - level) / rate)

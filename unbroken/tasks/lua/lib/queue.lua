@@ -9,10 +9,16 @@
 -- paused, dead, done zset  id -> ms
 -- paused:<reason>    zset  the same for one reason, to be counted
 
+-- The end of the line of owners: behind everybody who stands there, also when the clock was set back.
+local function turn()
+  local last = redis.call('ZRANGE', P .. 'turns', -1, -1, 'WITHSCORES')[2]
+  return int(math.max(NOW_US, tonumber(last or 0) + 1))
+end
+
 local function to_ready(t)
   redis.call('ZADD', P .. 'ready', t.score, t.id)
   redis.call('ZADD', key('ready', t.owner), t.score, t.id)
-  redis.call('ZADD', P .. 'turns', 'NX', NOW_US, t.owner)
+  redis.call('ZADD', P .. 'turns', 'NX', turn(), t.owner)
   tell('wake')
 end
 
@@ -40,7 +46,7 @@ local function leave_leases(id, owner)
   redis.call('ZREM', P .. 'leases', id)
   redis.call('ZREM', key('leases', owner), id)
   if redis.call('EXISTS', key('ready', owner)) == 1 then
-    redis.call('ZADD', P .. 'turns', 'NX', NOW_US, owner)
+    redis.call('ZADD', P .. 'turns', 'NX', turn(), owner)
   end
 end
 
@@ -123,6 +129,28 @@ local function promote(limit)
   return #due
 end
 
+-- The clock was set back: by it, leases and the delays of retries would end too late by as much. A lease is never longer
+-- than itself, and what was written at a time that has yet to come says how long the delay was to be. A time that the
+-- owner asked for (pending) stays that time. Once for each step, so the bound may be wide.
+local function set_back(limit, lease_ms)
+  local till = int(NOW + lease_ms)
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', P .. 'leases', '(' .. till, '+inf', 'LIMIT', 0, limit)) do
+    redis.call('ZADD', P .. 'leases', till, id)
+    if load(id) then
+      redis.call('HSET', key('task', id), 'lease_until', till)
+    end
+  end
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', P .. 'delayed', '(' .. int(NOW), '+inf', 'LIMIT', 0, limit)) do
+    local t = load(id)
+    local due, written = t and tonumber(t.retry_at), t and tonumber(t.updated)
+    if due and t.state == 'recovering' and written and written > NOW then
+      due = int(NOW + math.max(0, due - written))
+      redis.call('ZADD', P .. 'delayed', due, id)
+      save(t, 'retry_at', due)
+    end
+  end
+end
+
 -- After an outage every lease is in the past at once. If nobody looked for longer than half a lease, the living get
 -- one whole lease to renew before anybody is declared lost (G15). Returns how many were lost.
 local function reap(limit, lease_ms)
@@ -131,6 +159,9 @@ local function reap(limit, lease_ms)
   if math.abs(NOW - seen) > lease_ms / 2 then
     grace = NOW + lease_ms
     redis.call('SET', P .. 'grace', int(grace), 'PX', int(lease_ms * 2))
+    if NOW < seen then
+      set_back(5000, lease_ms)
+    end
   end
   if NOW ~= seen then
     redis.call('SET', P .. 'seen', int(NOW), 'PX', 86400000)
