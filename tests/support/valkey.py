@@ -31,7 +31,8 @@ class Valkey:
     """One server process with its data. Survives `kill` and `start`, so restarts can be tried.
 
     aof: keep an append-only file as the product does (off is quicker where nothing is restarted).
-    port: also listen on this loopback port. options: more configuration, `{"maxmemory": "50mb"}`."""
+    port: also listen on this loopback port. options: more configuration, `{"maxmemory": "50mb"}`. environment: more
+    variables for the server alone."""
 
     def __init__(
         self,
@@ -40,6 +41,7 @@ class Valkey:
         port: int = 0,
         options: dict[str, str] | None = None,
         folder: Path | None = None,
+        environment: dict[str, str] | None = None,
     ) -> None:
         # Sockets have a short limit on their path's length, so the folder is not pytest's deep tmp_path.
         self._own = folder is None
@@ -58,6 +60,7 @@ class Valkey:
             "maxmemory-policy": "noeviction",
             **(options or {}),
         }
+        self._environment = os.environ | (environment or {})
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -76,6 +79,7 @@ class Valkey:
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
+                env=self._environment,
             )
         until_sync(self._answers, "Valkey to answer")
         return self
