@@ -125,7 +125,8 @@ class Child:
         code = await process.wait()
         # A grandchild may hold the pipe open for longer than the child lived: do not wait for that.
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(reader, 0.5)
+            async with asyncio.timeout(0.5):
+                await reader
         return code
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
@@ -161,7 +162,8 @@ class Child:
         self.signal(signal.SIGCONT)  # a stopped process would only see SIGTERM after somebody continues it
         if self.process is not None:
             try:
-                await asyncio.wait_for(self.process.wait(), self.part.grace_s)
+                async with asyncio.timeout(self.part.grace_s):
+                    await self.process.wait()
             except TimeoutError:
                 self.output.say(f"{self.part.name} did not stop in {self.part.grace_s:g} s and is killed")
                 self.signal(signal.SIGKILL)

@@ -6,12 +6,10 @@ in time becomes StoreUnavailable; nothing above this module sees an error of red
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
-import hiredis
 import redis
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
@@ -20,7 +18,6 @@ from redis.exceptions import (
     AskError,
     BusyLoadingError,
     ClusterDownError,
-    DataError,
     MasterDownError,
     MaxConnectionsError,
     NoScriptError,
@@ -41,6 +38,7 @@ from redis.retry import Retry as SyncRetry
 from unbroken.tasks import keys
 from unbroken.tasks.errors import StoreUnavailable
 from unbroken.tasks.moved import following, place_of
+from unbroken.tasks.packed import packed
 from unbroken.tasks.scripts import Script, script
 
 Arg = str | int | float | bytes
@@ -58,31 +56,6 @@ _TEMPORARY_CODES = (
     "READONLY",
     "BUSY",
 )
-
-
-class Packed:
-    """In front of an asyncio connection class of redis-py: commands are put together in C, as its blocking connections
-    do. A third of the cost of an append is there."""
-
-    @staticmethod
-    def pack_command(*args: Any) -> list[bytes]:
-        """A command as bytes. Its name may hold several words. Raises DataError for what cannot be sent."""
-        name = args[0].encode() if isinstance(args[0], str) else args[0]
-        words = (*name.split(), *args[1:]) if b" " in name else args
-        try:
-            return [hiredis.pack_command(words)]
-        except TypeError as error:
-            raise DataError(str(error)) from error
-
-    def pack_commands(self, commands: Iterable[Sequence[Any]]) -> list[bytes]:
-        """Several, as one piece."""
-        return [b"".join([self.pack_command(*command)[0] for command in commands])]
-
-
-@cache
-def packed(kind: type) -> type:
-    """That connection class with `Packed` in front of it."""
-    return type(f"Packed{kind.__name__}", (Packed, kind), {})
 
 
 def connect(url: str, *, name: str, retries: int = 4, timeout_s: float = SOCKET_TIMEOUT_S) -> Redis:
