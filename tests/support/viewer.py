@@ -17,7 +17,7 @@ import httpx
 from tests.support.wait import until
 
 _ID = re.compile(r"\d+-\d+")
-_NAMES = {"status", "chunk", "progress", "item", "checkpoint", "done", "failed", "cancelled"}
+NAMES = frozenset({"status", "chunk", "progress", "item", "checkpoint", "done", "failed", "cancelled"})
 TERMINAL = {"done", "failed", "cancelled"}
 
 
@@ -43,9 +43,10 @@ class Event:
 
 
 class Wire:
-    """One connection's bytes, strictly read."""
+    """One connection's bytes, strictly read. names: of the events that may come."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: frozenset[str] = NAMES) -> None:
+        self.names = names
         self.raw = 0
         self.heartbeats = 0
         self.retry_ms: int | None = None
@@ -82,7 +83,7 @@ class Wire:
             name.decode(): line.partition(b":")[2].removeprefix(b" ").decode()
             for name, line in zip(names, lines, strict=True)
         }
-        if not _ID.fullmatch(fields["id"]) or fields["event"] not in _NAMES:
+        if not _ID.fullmatch(fields["id"]) or fields["event"] not in self.names:
             raise WireError(f"a strange event: {frame!r}")
         return Event(fields["id"], fields["event"], json.loads(fields["data"]), time.monotonic())
 
@@ -104,6 +105,7 @@ class Viewer:
     """Connections that failed or were answered with 5xx or 429: a server that is away."""
     items: dict[int, dict[str, Any]] = field(default_factory=dict)
     last_id: str | None = None
+    names: frozenset[str] = NAMES
 
     @property
     def path(self) -> str:
@@ -173,7 +175,7 @@ class Viewer:
             return False
 
     async def _read(self, answer: httpx.Response, limit: int | None, enough: int | None) -> bool:
-        wire = Wire()
+        wire = Wire(self.names)
         async for block in answer.aiter_raw():
             rest = None if limit is None else limit - wire.raw
             for event in wire.feed(block if rest is None else block[:rest]):

@@ -14,6 +14,7 @@ from unbroken.tasks.events import iso
 from unbroken.tasks.state import TERMINAL, State
 
 CHECKPOINT_FIELDS = ("a.event", "a.offset", "a.progress", "a.size", "a.at", "a.where")
+_STATES = frozenset(State)
 
 
 def pairs(flat: Sequence[bytes]) -> dict[str, bytes]:
@@ -64,6 +65,8 @@ class Task:
     def __post_init__(self) -> None:
         if not all(name in self.fields for name in ("owner", "state", "kind", "epoch", "n")):
             raise Corrupt(f"the record of {self.id} is incomplete")
+        if self.text("state") not in _STATES:
+            raise Corrupt(f"{self.id} is {self.text('state')[:40]!r}: no state that this version knows")
 
     def text(self, name: str) -> str:
         """A field as text; '' when absent."""

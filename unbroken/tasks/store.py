@@ -5,6 +5,7 @@ The workers' side (everything under a lease) is holder.py."""
 from __future__ import annotations
 
 import hashlib
+import logging
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +23,9 @@ from unbroken.tasks.settings import Settings
 from unbroken.tasks.state import State
 from unbroken.tasks.submit import NewTask
 
+log = logging.getLogger("unbroken.tasks")
 SCAN_LIMIT = 2_000  # records one filtered list call may look at, so that a page costs the same whatever it filters
+TOLD_MAX = 1_000  # records that cannot be read and are told in the log, each once
 AGAIN_MS = 60_000  # within this a call whose reply was lost has been sent again
 
 
@@ -53,6 +56,7 @@ class Store(Log):
         self.calls = Calls(redis, audit_max=settings.audit_max, clock=clock)
         self._keep = int(settings.result_s * 1000)
         self._idem = int(settings.idempotency_s * 1000)
+        self._told: set[str] = set()
 
     async def close(self) -> None:
         """Release the connections."""
@@ -125,9 +129,16 @@ class Store(Log):
             try:
                 named = {name.decode(): value for name, value in fields.items()}
                 found.append(Task(task_id, named, CheckpointInfo.read(values), ms))
-            except Corrupt:
+            except (Corrupt, ValueError) as error:
                 found.append(None)
+                self._unreadable(task_id, error)
         return found
+
+    def _unreadable(self, task_id: str, error: Exception) -> None:
+        """To whoever asks it looks like none; the log says why, once."""
+        if task_id not in self._told and len(self._told) < TOLD_MAX:
+            self._told.add(task_id)
+            log.warning("a record cannot be read: %s", error)
 
     async def read(self, ids: Sequence[str]) -> list[Task | None]:
         """Records in one round trip, whoever they belong to; None for what does not exist or cannot be read."""

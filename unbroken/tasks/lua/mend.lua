@@ -1,12 +1,17 @@
 -- mend: does every index name the task where its state says, and only there? The record is the truth; an index that was
 -- deleted or damaged is made again from it.
--- KEYS: task record. ARGV: prefix, id, repair (1|0).
+-- KEYS: task record. ARGV: prefix, id, repair (1|0). A state that this version does not know is left as it is: its place
+-- is known to the version that wrote it.
 -- Replies: {} in order, or not a task | the differences, as words.
 -- flags: allow-oom
 -- include: base queue
 local t = load(ARGV[2])
 if not t then
   return {}
+end
+local STATES = {'pending', 'processing', 'paused', 'recovering', 'completed', 'failed', 'cancelled'}
+if not string.find(' ' .. table.concat(STATES, ' ') .. ' ', ' ' .. t.state .. ' ', 1, true) then
+  return {'is in no state that this version knows'}
 end
 local repair, found = ARGV[3] == '1', {}
 
@@ -54,7 +59,7 @@ end
 in_zset(P .. 'dead', t.expires and t.expires ~= '' and t.expires or int(NOW), t.state == 'failed', 'dead')
 local done = t.state == 'completed' or t.state == 'cancelled'
 in_zset(P .. 'done', t.expires and t.expires ~= '' and t.expires or int(NOW), done, 'done')
-for _, state in ipairs({'pending', 'processing', 'paused', 'recovering', 'completed', 'failed', 'cancelled'}) do
+for _, state in ipairs(STATES) do
   in_zset(key('list', state .. ':' .. t.owner), t.created_us, state == t.state, 'list ' .. state)
 end
 in_zset(key('list', 'all:' .. t.owner), t.created_us, true, 'list')
