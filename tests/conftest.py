@@ -5,11 +5,13 @@ from __future__ import annotations
 import shutil
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 from redis.asyncio import Redis
 
+from tests import turns
 from tests.support.valkey import Valkey
 
 # How many examples hypothesis makes up: a few in each run of the suite, many with --hypothesis-profile=long. No
@@ -19,41 +21,20 @@ settings.register_profile("suite", _plain, max_examples=40)
 settings.register_profile("long", _plain, max_examples=2_000)
 settings.load_profile("suite")
 
-# What takes longest starts first, so that several processes (pytest -n 4) end at about the same time.
-ORDER = (
-    *("chaos", "deploy", "worker", "journeys", "browser", "faults"),
-    *("inbox", "bench", "server", "store", "cli", "core"),
-)
-# Tests of one file that share what takes long to start: a whole site, a loaded model, a stack of processes.
-TOGETHER = {
-    "deploy/test_as_deployed.py": "deployed",
-    "journeys/test_1_reading.py": "reading",
-    "journeys/test_2_workers_die.py": "workers die",
-    "journeys/test_3_recover.py": "recover",
-    "journeys/test_4_submitting.py": "submitting",
-    "journeys/test_6_local_model.py": "local model",
-    "journeys/test_7_command_line.py": "command line",
-    "worker/test_backend_local.py": "model",
-    "worker/test_backend_openai_llama.py": "model",
-}
 HERE = Path(__file__).parent
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Say which tests run in one process; with several processes also in which order they are given out."""
-    for item in items:
-        if group := TOGETHER.get(item.path.relative_to(HERE).as_posix()):
-            item.add_marker(pytest.mark.xdist_group(group))
-    if config.getoption("dist", "no") != "no" or hasattr(config, "workerinput"):
-        items.sort(key=_turn)
+    """With several processes, say in which order tests are given out."""
+    if turns.several(config):
+        items.sort(key=lambda item: turns.turn(item.nodeid))
 
 
-def _turn(item: pytest.Item) -> tuple[bool, int]:
-    """Groups first: each is one long piece of work. Then by folder; an unknown one comes last."""
-    folder = item.path.relative_to(HERE).parts[0]
-    grouped = item.get_closest_marker("xdist_group") is not None
-    return not grouped and folder != "chaos", ORDER.index(folder) if folder in ORDER else len(ORDER)
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> turns.Turns:
+    """... and which of them go to one process."""
+    return turns.Turns(config, log)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -10,6 +10,9 @@ def main() -> int:
     from unbroken.cli import interrupt
 
     interrupt.leave_at_once()
+    # httpx brings a command line of its own, for which it loads a terminal library and a highlighter of 500 languages:
+    # a third of the time that our commands take to start. It does without when that cannot be loaded.
+    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
 
     from unbroken.cli.main import run
 

@@ -16,6 +16,8 @@ from typing import Any, cast
 import pytest
 
 from tests.cli.test_stream import frame
+from tests.support.nursery import Said, command_line
+from tests.support.processes import environment
 from unbroken.cli import watch
 from unbroken.cli.client import ApiError, Client
 from unbroken.cli.stream import Event, Fold
@@ -196,13 +198,14 @@ def test_what_will_not_change_is_told_at_once(log: Log, status: int) -> None:
     assert len(log.cursors) == 1
 
 
-def cli(*arguments: str) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run([sys.executable, "-m", "unbroken", *arguments], capture_output=True, timeout=60, check=False)
+async def cli(*arguments: str) -> Said:
+    return await command_line(*arguments, env=environment())
 
 
 def test_a_pipe_gets_the_bytes_of_the_text_and_nothing_else(log: Log) -> None:
     log.answers = [("cut", 1500), ("cut", 10), ("cut", 3000)]
-    done = cli("watch", "s0-x", "--url", log.url)
+    command = [sys.executable, "-m", "unbroken", "watch", "s0-x", "--url", log.url]
+    done = subprocess.run(command, capture_output=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, TEXT.encode(), b"")
 
 
@@ -213,27 +216,27 @@ def test_a_pipe_gets_the_bytes_of_the_text_and_nothing_else(log: Log) -> None:
         ("cancelled", {"state": "cancelled"}, 4, b"cancelled"),
     ],
 )
-def test_the_exit_code_tells_the_end(log: Log, name: str, data: dict[str, Any], code: int, says: bytes) -> None:
+async def test_the_exit_code_tells_the_end(log: Log, name: str, data: dict[str, Any], code: int, says: bytes) -> None:
     log.frames = [*log.frames[:3], frame(4, name, **data)]
-    done = cli("watch", "s0-x", "--url", log.url)
-    assert done.returncode == code
-    assert done.stdout == "".join(WORDS[:2]).encode()
-    assert says in done.stderr
+    done = await cli("watch", "s0-x", "--url", log.url)
+    assert done.code == code
+    assert done.out == "".join(WORDS[:2]).encode()
+    assert says in done.err
 
 
-def test_json_lines_for_scripts(log: Log) -> None:
-    done = cli("watch", "s0-x", "--json", "--url", log.url)
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
+async def test_json_lines_for_scripts(log: Log) -> None:
+    done = await cli("watch", "s0-x", "--json", "--url", log.url)
+    lines = [json.loads(line) for line in done.out.splitlines()]
     assert [line["id"] for line in lines] == [f"7-{n}" for n in range(1, len(log.frames) + 1)]
     assert lines[-1]["event"] == "done"
 
 
-def test_nobody_there_is_one_sentence() -> None:
+async def test_nobody_there_is_one_sentence() -> None:
     with socketserver.TCPServer(("127.0.0.1", 0), socketserver.BaseRequestHandler) as unused:
         port = unused.server_address[1]
     for command in (("submit", "hi"), ("watch", "s0-x"), ("list",), ("stats",), ("replay", "--all")):
-        done = cli(*command, "--url", f"http://127.0.0.1:{port}")
-        assert done.returncode == 1
-        assert done.stdout == b""
-        assert b"no server answers at http://127.0.0.1" in done.stderr
-        assert b"Traceback" not in done.stderr
+        done = await cli(*command, "--url", f"http://127.0.0.1:{port}")
+        assert done.code == 1
+        assert done.out == b""
+        assert b"no server answers at http://127.0.0.1" in done.err
+        assert b"Traceback" not in done.err

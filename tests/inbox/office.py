@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,6 +13,7 @@ from typing import Any
 from redis.asyncio import Redis
 
 from tests.support.api import Api
+from tests.support.nursery import command_line
 from tests.support.processes import Stack, environment
 from unbroken.tasks import keys
 from unbroken.tasks.settings import Settings
@@ -102,16 +101,9 @@ class Office:
         """A command of `unbroken`, as a script runs it: (stdout, stderr)."""
         stack = self.stack
         env = environment(url=stack.url, redis_url=stack.redis_url, data_dir=stack.folder, **more)
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "unbroken", *arguments),
-            env=env,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        out, err = await asyncio.wait_for(process.communicate(stdin), 60)
-        assert process.returncode == ok, (process.returncode, out, err)
-        return out.decode(), err.decode()
+        said = await command_line(*arguments, env=env, stdin=stdin or b"")
+        assert said.code == ok, said
+        return said.out.decode(), said.err.decode()
 
 
 def together(moves: list[Move]) -> Iterator[tuple[int, Counter[str]]]:

@@ -7,32 +7,26 @@ import os
 import signal
 import socket
 import stat
-import subprocess
-import sys
+from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
 import psutil
+import pytest
+import pytest_asyncio
 
 from tests.support.api import scripted, story
+from tests.support.nursery import command_line
 from tests.support.processes import environment
 from tests.support.up import Up
 from tests.support.viewer import Viewer
 from tests.support.wait import until
 
 
-async def run(up: Up, *arguments: str, stdin: bytes | None = None) -> tuple[int, bytes, bytes]:
+async def run(up: Up, *arguments: str) -> tuple[int, bytes, bytes]:
     """A command of the CLI, which finds the server by the data folder: exit code, stdout, stderr."""
-    process = await asyncio.create_subprocess_exec(
-        *up.cli(*arguments),
-        env=up.cli_env,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    out, err = await asyncio.wait_for(process.communicate(stdin), 90)
-    assert process.returncode is not None
-    return process.returncode, out, err
+    said = await command_line(*arguments, env=up.cli_env, within=90)
+    return said.code, said.out, said.err
 
 
 async def test_a_story_through_every_kind_of_death() -> None:
@@ -62,20 +56,26 @@ async def test_a_story_through_every_kind_of_death() -> None:
         await up.until_parts("unbroken worker", 2)
 
 
-async def test_it_is_private_and_finds_its_own_way() -> None:
-    async with Up("--workers", "1") as up:
-        assert up.seconds < 20
-        assert up.out.read_text().count("\n") == 1
-        assert stat.S_IMODE((up.folder / "valkey" / "password").stat().st_mode) == 0o600
-        (valkey,) = up.parts("valkey-server")
-        assert [c for c in valkey.net_connections() if c.status == psutil.CONN_LISTEN] == []
-        secret = (up.folder / "valkey" / "password").read_text().strip()
-        for process in (*psutil.Process(up.process.pid).children(), psutil.Process(up.process.pid)):
-            assert secret not in " ".join(process.cmdline())
-        assert secret not in (up.folder / "logs" / "unbroken.log").read_text()
-        code, out, _ = await run(up, "doctor")
-        assert code == 0, out.decode()
-        assert b"0 differences" in out
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running() -> AsyncIterator[Up]:
+    """One for the tests that do it no harm."""
+    async with Up("--workers", "1") as made:
+        yield made
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_it_is_private_and_finds_its_own_way(running: Up) -> None:
+    assert running.out.read_text().count("\n") == 1
+    assert stat.S_IMODE((running.folder / "valkey" / "password").stat().st_mode) == 0o600
+    (valkey,) = running.parts("valkey-server")
+    assert [c for c in valkey.net_connections() if c.status == psutil.CONN_LISTEN] == []
+    secret = (running.folder / "valkey" / "password").read_text().strip()
+    for process in (*psutil.Process(running.process.pid).children(), psutil.Process(running.process.pid)):
+        assert secret not in " ".join(process.cmdline())
+    assert secret not in (running.folder / "logs" / "unbroken.log").read_text()
+    code, out, _ = await run(running, "doctor")
+    assert code == 0, out.decode()
+    assert b"0 differences" in out
 
 
 async def test_what_is_accepted_is_there_after_a_restart_of_everything() -> None:
@@ -114,16 +114,17 @@ async def test_killed_with_minus_nine_it_leaves_nothing_running_and_can_start_ag
             assert after.rewinds == 0
 
 
-async def test_a_second_one_and_a_taken_port_are_refused_before_anything_starts(tmp_path: Path) -> None:
-    async with Up("--workers", "1") as up:
-        code, out, err = await run(up, "up", "--port", "0", "--data-dir", str(up.folder))
-        assert (code, out) == (1, b"")
-        assert f"already running at {up.url}".encode() in err
-        port = up.url.rpartition(":")[2]
-        code, out, err = await run(up, "up", "--port", port, "--data-dir", str(tmp_path / "other"))
-        assert (code, out) == (1, b"")
-        assert f"port {port} on 127.0.0.1 is in use".encode() in err
-        assert not (tmp_path / "other" / "valkey" / "appendonlydir").exists()
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_second_one_and_a_taken_port_are_refused(running: Up, tmp_path: Path) -> None:
+    """Before anything starts."""
+    code, out, err = await run(running, "up", "--port", "0", "--data-dir", str(running.folder))
+    assert (code, out) == (1, b"")
+    assert f"already running at {running.url}".encode() in err
+    port = running.url.rpartition(":")[2]
+    code, out, err = await run(running, "up", "--port", port, "--data-dir", str(tmp_path / "other"))
+    assert (code, out) == (1, b"")
+    assert f"port {port} on 127.0.0.1 is in use".encode() in err
+    assert not (tmp_path / "other" / "valkey" / "appendonlydir").exists()
 
 
 async def test_another_address_needs_keys(tmp_path: Path) -> None:
@@ -137,7 +138,7 @@ async def test_another_address_needs_keys(tmp_path: Path) -> None:
     async with up:
         assert (await up.api.http.get("/api/tasks")).status_code == 401
         up.env["UNBROKEN_KEY"] = out.decode().strip()
-        code, _, err = await run(up, "submit", "Hi", "--watch")
+        code, _, err = await run(up, "submit", "Hi", "--watch", "--max-tokens", "5")
         assert code == 0, err.decode()
         key_id = (await run(up, "keys", "list"))[1].decode().split("\t")[0]
         assert (await run(up, "keys", "revoke", key_id))[0] == 0
@@ -174,15 +175,9 @@ async def test_a_frozen_worker_does_not_hold_up_the_end() -> None:
         assert await up.stop(within=40) == 0
 
 
-def test_bad_settings_are_one_sentence(tmp_path: Path) -> None:
+async def test_bad_settings_are_one_sentence(tmp_path: Path) -> None:
     for name, value in (("LEASE_S", "soon"), ("PORT", "99999"), ("BACKEND", "magic"), ("LEASE_S", "-1")):
-        done = subprocess.run(
-            [sys.executable, "-m", "unbroken", "up", "--data-dir", str(tmp_path)],
-            env=environment(**{name: value}),
-            capture_output=True,
-            timeout=60,
-            check=False,
-        )
-        assert done.returncode == 2
-        assert f"UNBROKEN_{name}".encode() in done.stderr
-        assert done.stderr.count(b"\n") == 1
+        said = await command_line("up", "--data-dir", str(tmp_path), env=environment(**{name: value}))
+        assert said.code == 2
+        assert f"UNBROKEN_{name}".encode() in said.err
+        assert said.err.count(b"\n") == 1

@@ -13,7 +13,7 @@ from tests.support.viewer import Viewer
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-ASK = {"prompt": "Write a long story about a lighthouse keeper.", "max_tokens": 220, "temperature": 0.0}
+ASK = {"prompt": "Write a long story about a lighthouse keeper.", "temperature": 0.0}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -24,22 +24,22 @@ async def up() -> AsyncIterator[Up]:
 
 
 async def test_real_text_in_many_chunks(up: Up) -> None:
-    task = await up.api.submit(ASK)
+    task = await up.api.submit({**ASK, "max_tokens": 60})
     viewer = await Viewer(up.url, task["task_id"]).follow(within=200)
     viewer.check()
     chunks = [event for event in viewer.events if event.name == "chunk"]
     assert len(chunks) > 10
-    assert len(viewer.text.split()) > 80
+    assert len(viewer.text.split()) > 30
     assert await up.api.text(task["task_id"]) == viewer.text
 
 
 async def test_killed_in_the_middle_it_continues_from_exactly_there(up: Up) -> None:
     """G9: what viewers saw stays, character for character, and the rest follows without a seam."""
-    task = await up.api.submit(ASK)
+    task = await up.api.submit({**ASK, "max_tokens": 140})
     viewer = Viewer(up.url, task["task_id"])
     watching = asyncio.create_task(viewer.follow(within=200))
     seen: list[str] = []
-    for length in (150, 450):
+    for length in (100, 300):
         await viewer.seen(length)
         seen.append(viewer.text)
         up.kill("unbroken worker")

@@ -11,27 +11,38 @@ from typing import Any
 import pytest
 
 from tests.support.api import scripted, story
+from tests.support.nursery import command_line
 from tests.support.processes import Stack, environment
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-async def run(shared: Stack, *arguments: str, stdin: bytes | None = None, ok: int | None = 0) -> bytes:
+async def run(shared: Stack, *arguments: str, ok: int = 0) -> bytes:
     """A command; its stdout. ok: the exit code that it must have."""
+    said = await command_line(*arguments, env=place(shared))
+    assert said.code == ok, said
+    assert b"Traceback" not in said.err
+    return said.out
+
+
+async def run_afresh(shared: Stack, *arguments: str, stdin: bytes | None = None, ok: int = 0) -> tuple[bytes, bytes]:
+    """The same with an interpreter of its own, between pipes; its stdout and stderr."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "unbroken",
-        *arguments,
-        env=environment(url=shared.url, redis_url=shared.redis_url, data_dir=shared.folder),
+        *(sys.executable, "-m", "unbroken", *arguments),
+        env=place(shared),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
     out, err = await asyncio.wait_for(process.communicate(stdin), 60)
-    assert ok is None or process.returncode == ok, (process.returncode, out, err)
+    assert process.returncode == ok, (process.returncode, out, err)
     assert b"Traceback" not in err
-    return out
+    return out, err
+
+
+def place(shared: Stack) -> dict[str, str]:
+    """Where the server and its Redis are."""
+    return environment(url=shared.url, redis_url=shared.redis_url, data_dir=shared.folder)
 
 
 async def run_json(shared: Stack, *arguments: str) -> Any:
@@ -44,17 +55,18 @@ def play(**script: Any) -> str:
 
 
 async def test_submit_and_watch_gives_the_bytes_of_the_text(shared: Stack) -> None:
-    out = await run(shared, "submit", "Hi", "--watch", "--input", play(tokens=300, rate=300))
+    out, _ = await run_afresh(shared, "submit", "Hi", "--watch", "--input", play(tokens=300, rate=300))
     assert out.decode() == story(seed=0, tokens=300, prompt="Hi")
 
 
 async def test_a_prompt_from_a_pipe(shared: Stack) -> None:
-    out = await run(shared, "submit", "--file", "-", "--watch", "--input", play(tokens=50), stdin="Grüße 🌊".encode())
+    given = "Grüße 🌊".encode()
+    out, _ = await run_afresh(shared, "submit", "--file", "-", "--watch", "--input", play(tokens=50), stdin=given)
     assert out.decode() == story(seed=0, tokens=50, prompt="Grüße 🌊")
 
 
 async def test_a_batch_from_lines(shared: Stack) -> None:
-    out = await run(
+    out, _ = await run_afresh(
         shared,
         *("submit", "Translate:", "--kind", "batch", "--file", "-", "--watch", "--input", play(tokens=5)),
         stdin=b"one\ntwo\n\nthree\n",
@@ -64,7 +76,7 @@ async def test_a_batch_from_lines(shared: Stack) -> None:
 
 
 async def test_a_chain_from_markdown(shared: Stack) -> None:
-    out = await run(
+    out, _ = await run_afresh(
         shared,
         *("submit", "--kind", "chain", "--file", "-", "--watch", "--input", play(tokens=5)),
         stdin=b"# Plan\nThink.\n\n# Write\nWrite it.\n",
@@ -75,7 +87,7 @@ async def test_a_chain_from_markdown(shared: Stack) -> None:
 
 async def test_the_life_of_a_task(shared: Stack) -> None:
     """submit, list, show, pause, watch (paused: 3), recover, watch (completed: 0), result."""
-    script = play(tokens=400, rate=20)  # long enough for a slow start of `pause`
+    script = play(tokens=200, rate=40)  # long enough for `pause` to come in time
     task_id = (await run(shared, "submit", "Hi", "--topic", "night", "--input", script)).decode().strip()
     await shared.api.until_length(task_id, 100)
     await run(shared, "pause", task_id)
@@ -84,7 +96,7 @@ async def test_the_life_of_a_task(shared: Stack) -> None:
     assert [row[:2] for row in rows] == [[task_id, "paused"]]
     assert (await run_json(shared, "show", task_id))["reason"] == "requested"
     assert b"state\tpaused" in await run(shared, "show", task_id)
-    text = story(seed=0, tokens=400, prompt="Hi")
+    text = story(seed=0, tokens=200, prompt="Hi")
     seen = (await run(shared, "watch", task_id, ok=3)).decode()
     assert text.startswith(seen)
     assert (await run(shared, "recover", task_id)).startswith(b"recovering\tr-")
@@ -134,11 +146,5 @@ async def test_the_same_key_twice_is_one_task(shared: Stack) -> None:
 
 
 async def test_what_the_server_refuses_is_said_with_the_field(shared: Stack) -> None:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "unbroken", "submit", "Hi", "--priority", "urgent"),
-        env=environment(url=shared.url),
-        stderr=subprocess.PIPE,
-    )
-    _, err = await process.communicate()
-    assert process.returncode == 1
+    _, err = await run_afresh(shared, "submit", "Hi", "--priority", "urgent", ok=1)
     assert b"priority" in err

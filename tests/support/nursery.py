@@ -1,15 +1,17 @@
-"""Servers and workers that start in a tenth of a second: one process has imported everything, and forks.
+"""Commands that start in a tenth of a second: one process has imported everything, and forks.
 
-What runs is the same command (`unbroken server`, `unbroken worker`) in a real process of its own, with its own log and
-signals; only the imports were made before. Fault tests start and kill hundreds of them.
+What runs is the same command (`unbroken server`, `unbroken worker`, `unbroken list`) in a real process of its own, with
+its own output and signals; only the imports were made before. Fault tests start and kill hundreds of them.
 
     async with QuickStack(workers=2) as stack: ...          # a Stack (processes.py) made of such processes
+    said = await command_line("list", env=environment(url=stack.url))
 
 Run as a module it is that process: a line of JSON on stdin asks for a child, a line on stdout gives its id, and the
 file `<folder>/<pid>` its exit code when it has ended."""
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import json
 import os
@@ -20,8 +22,11 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from tests.support.processes import Process, Stack, environment
 from tests.support.wait import until, until_sync
@@ -43,11 +48,12 @@ class Nursery:
         )
         atexit.register(self.close)
 
-    def fork(self, role: str, env: dict[str, str], log: Path) -> int:
-        """Start one; returns its process id."""
+    def fork(self, arguments: Sequence[str], env: dict[str, str], out: Path, err: Path, stdin: str = os.devnull) -> int:
+        """Start one, which appends to these files; returns its process id."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"role": role, "env": env, "log": str(log)}) + "\n")
+        job = {"arguments": list(arguments), "env": env, "files": [stdin, str(out), str(err)]}
+        self._process.stdin.write(json.dumps(job) + "\n")
         self._process.stdin.flush()
         return int(self._process.stdout.readline())
 
@@ -78,7 +84,7 @@ class Forked(Process):
         self.name, self.log = name, log
         log.touch()
         self._nursery = nursery()
-        self.pid = self._nursery.fork(role, env, log)
+        self.pid = self._nursery.fork([role], env, log, log)
 
     @property
     def returncode(self) -> int | None:
@@ -120,15 +126,43 @@ class QuickStack(Stack):
         return Forked(name, role, env, self.folder / f"{name}.log")
 
 
+@dataclass(frozen=True)
+class Said:
+    """How a command ended, and what it wrote."""
+
+    code: int
+    out: bytes
+    err: bytes
+
+
+async def command_line(*arguments: str, env: dict[str, str], stdin: bytes = b"", within: float = 60) -> Said:
+    """Run `unbroken <arguments>` as a script does, with this environment and no terminal."""
+    with tempfile.TemporaryDirectory(prefix="ub-command-") as folder:
+        given, out, err = (Path(folder) / name for name in ("in", "out", "err"))
+        given.write_bytes(stdin)
+        pid = nursery().fork(arguments, env, out, err, str(given))
+        shown = " ".join(arguments)
+        try:
+            await until(lambda: nursery().code(pid) is not None, f"`unbroken {shown}` to end", within=within)
+        except (TimeoutError, asyncio.CancelledError):
+            os.kill(pid, signal.SIGKILL)
+            raise
+        code = nursery().code(pid)
+        assert code is not None
+        return Said(code, out.read_bytes(), err.read_bytes())
+
+
 # The other side: the process itself.
 
 
 def main(folder: Path) -> None:
     """Fork what is asked for and note how each child ended, until stdin closes."""
+    import unbroken.cli.insight
     import unbroken.cli.main
-    import unbroken.cli.serving
     import unbroken.server.main
-    import unbroken.worker.main  # noqa: F401
+    import unbroken.worker.main
+
+    unbroken.cli.main.make_app()  # loads what all commands need
 
     asked, rest = os.fdopen(0, "rb", buffering=0), b""
     while True:
@@ -156,7 +190,7 @@ def _reap(folder: Path) -> None:
         part.rename(folder / str(pid))
 
 
-def _fork(job: dict[str, object]) -> int:
+def _fork(job: dict[str, Any]) -> int:
     parent = os.getpid()
     pid = os.fork()
     if pid:
@@ -165,19 +199,18 @@ def _fork(job: dict[str, object]) -> int:
     try:
         tie(parent)
         os.setsid()
-        log = os.open(str(job["log"]), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        null = os.open(os.devnull, os.O_RDONLY)
-        for old, new in ((null, 0), (log, 1), (log, 2)):
-            os.dup2(old, new)
+        for number, file in enumerate(job["files"]):
+            os.dup2(os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT if number else os.O_RDONLY, 0o600), number)
         os.environ.clear()
-        os.environ.update(job["env"])  # type: ignore[call-overload]
+        os.environ.update(job["env"])
         sys.path[1:1] = [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
         random.seed()
-        sys.argv = ["unbroken", str(job["role"])]
+        sys.argv = ["unbroken", *job["arguments"]]
         from unbroken.cli.main import run
 
         code = _exit_code(run)
     finally:
+        sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
 

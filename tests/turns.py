@@ -1,0 +1,58 @@
+"""Which tests go to which of several processes, and when (pytest -n 4).
+
+What shares something that takes long to start (a site, a loaded model, a stack of processes) goes to one process, and
+first; all else is given out test by test, folder by folder: what takes long before what is quick, so that the
+processes end at about the same time.
+
+pytest-xdist can group tests itself (`xdist_group`), by a change of their ids that pytest 9.2 does not see any more; it
+then gives them out one by one without a word. So the groups are found here, from plain ids."""
+
+from __future__ import annotations
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
+
+ORDER = (
+    *("chaos", "deploy", "worker", "journeys", "browser", "faults"),
+    *("inbox", "bench", "server", "store", "cli", "core"),
+)
+# A file below tests/, or one test of it, and the name of its group.
+TOGETHER = {
+    "deploy/test_as_deployed.py": "deployed",
+    "journeys/test_1_reading.py": "reading",
+    "journeys/test_2_workers_die.py": "workers die",
+    "journeys/test_3_recover.py": "recover",
+    "journeys/test_4_submitting.py": "submitting",
+    "journeys/test_5_one_command.py::test_it_is_private_and_finds_its_own_way": "one command",
+    "journeys/test_5_one_command.py::test_a_second_one_and_a_taken_port_are_refused": "one command",
+    "journeys/test_6_local_model.py": "local model",
+    "journeys/test_7_command_line.py": "command line",
+    "worker/test_backend_local.py": "model",
+    "worker/test_backend_openai_llama.py": "model",
+}
+
+
+def group(nodeid: str) -> str | None:
+    """The group of a test, by its id (`tests/folder/file.py::test[parameters]`), or None."""
+    place = nodeid.partition("[")[0].removeprefix("tests/")
+    return TOGETHER.get(place) or TOGETHER.get(place.partition("::")[0])
+
+
+def turn(nodeid: str) -> tuple[bool, int]:
+    """When it is given out, smaller is earlier: groups first, as each is one long piece of work; then folder by folder,
+    unknown ones last."""
+    folder = nodeid.removeprefix("tests/").partition("/")[0]
+    alone = group(nodeid) is None and folder != "chaos"
+    return alone, ORDER.index(folder) if folder in ORDER else len(ORDER)
+
+
+class Turns(LoadScopeScheduling):  # type: ignore[misc]
+    """Gives out groups at once and other tests one by one, in the order of the collection."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group(nodeid) or nodeid
+
+
+def several(config: pytest.Config) -> bool:
+    """Do several processes share the tests? Asked in each of them."""
+    return hasattr(config, "workerinput") or config.getoption("dist", "no") != "no"
