@@ -18,8 +18,9 @@ ASK = {"prompt": "Write a long story about a lighthouse keeper.", "temperature":
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def up() -> AsyncIterator[Up]:
-    """One for all tests here: the model takes a moment to load."""
-    async with Up("--workers", "1", backend="local") as made:
+    """One for all tests here: the model takes a moment to load. Its threads wait for each other, beside other tests
+    for long: it gets one."""
+    async with Up("--workers", "1", backend="local", local_threads=1) as made:
         yield made
 
 

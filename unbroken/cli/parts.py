@@ -60,7 +60,7 @@ def model(settings: Settings, port: int, slots: int) -> Part:
     """The local model's process, on a loopback port."""
     assert settings.slot_dir is not None
     arguments = ["--host", "127.0.0.1", "--port", str(port), "--parallel", str(slots)]
-    arguments += ["--slot-dir", str(settings.slot_dir)]
+    arguments += ["--slot-dir", str(settings.slot_dir), "--threads", str(settings.local_threads)]
     if settings.model:
         arguments += ["--model", settings.model]
     return Part(

@@ -58,6 +58,8 @@ class Settings(BaseSettings):
     model: str | None = None  # when a task names none: a name; for the local backend a GGUF file
     api_key: SecretStr | None = None  # for the model's server; keys of our own clients are made by `keys create`
     local_url: str = "http://127.0.0.1:8091"  # of the local model; `up` chooses a free port
+    local_threads: Annotated[int, Field(ge=0, le=1_024)] = 0
+    """Of the local model; 0: one for each core. They wait for each other: beside other work fewer are faster."""
     slot_dir: Path | None = None  # where the local model saves its computed states; `up`: in the data folder
     continue_by: Literal["prefill", "continue_final_message", "completion", "restart"] = "prefill"
     """How a half-written answer is continued; the README has the table."""
