@@ -10,17 +10,27 @@ import asyncio
 import logging
 import re
 import tempfile
+from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlparse
 
 import obstore
+from obstore.exceptions import BaseError
 from obstore.store import LocalStore, ObjectStore, from_url
 
 from unbroken.tasks import codec, spool
 from unbroken.tasks.errors import Corrupt, UnbrokenError
 
+if TYPE_CHECKING:
+    from obstore.store import BackoffConfig, RetryConfig
+
 log = logging.getLogger("unbroken.tasks.objects")
 PART = 5 * 1024 * 1024  # the smallest part that S3 takes
+# A run waits for its save, and a later one is as good: by itself the library would try for three minutes. One request
+# may take its 30 s (AWS_TIMEOUT and the like say otherwise).
+RETRY_S = 15.0
+RETRIES = 4
 _NAME = re.compile(r"^s\d{1,3}/(s\d{1,3}-[0-9a-z]{26})/(\d+)-(\d+)-([0-9a-f]{16})$", re.ASCII)
 
 
@@ -43,7 +53,16 @@ def _open(url: str) -> ObjectStore:
     parsed = urlparse(url)
     if parsed.scheme == "file":
         return LocalStore(prefix=Path(unquote(parsed.path)), automatic_cleanup=True, mkdir=True)
-    return from_url(url)
+    pauses: BackoffConfig = {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=2), "base": 2.0}
+    retry: RetryConfig = {"max_retries": RETRIES, "retry_timeout": timedelta(seconds=RETRY_S), "backoff": pauses}
+    return from_url(url, retry_config=retry)
+
+
+def in_short(error: Exception) -> str:
+    """What went wrong, in one line. The library's own words are many lines, with addresses that owners need not see."""
+    if isinstance(error, BaseError):
+        return f"the object store failed ({type(error).__name__})"
+    return (str(error) or type(error).__name__).splitlines()[0][:300]
 
 
 class Objects:
@@ -127,4 +146,4 @@ class Objects:
         try:
             await obstore.delete_async(self.store, name)
         except Exception as error:
-            log.info("object %s not deleted: %s", name, error)
+            log.info("object %s not deleted: %s", name, in_short(error))

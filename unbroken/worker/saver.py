@@ -14,7 +14,7 @@ from unbroken.tasks.errors import LeaseLost, StoreUnavailable, UnbrokenError
 from unbroken.tasks.holder import Broken, Holder
 from unbroken.tasks.kind import Checkpoint
 from unbroken.tasks.lease import Lease
-from unbroken.tasks.objects import Objects
+from unbroken.tasks.objects import Objects, in_short
 from unbroken.tasks.spool import Spooled, is_large, spooled
 from unbroken.worker.pacing import CheckpointPace
 from unbroken.worker.pump import Pump
@@ -135,11 +135,13 @@ class Saver:
             self._failed += 1
             self._unsaved += 1
             log.warning(
-                "%s: checkpoint not saved (%d in a row): %s", self._lease.task_id, self._failed, error or type(error)
+                "%s: checkpoint not saved (%d in a row): %s", self._lease.task_id, self._failed, in_short(error)
             )
-            await self._warn(f"Checkpoint not saved ({self._failed} in a row): {error}"[:500])
+            await self._warn(f"Checkpoint not saved ({self._failed} in a row): {in_short(error)}")
             if self._failed >= FAILURES_MAX:
-                raise SavingFailed(f"{FAILURES_MAX} checkpoints in a row could not be saved: {error}") from error
+                raise SavingFailed(
+                    f"{FAILURES_MAX} checkpoints in a row could not be saved: {in_short(error)}"
+                ) from error
         else:
             if self._failed:
                 self._failed = 0
