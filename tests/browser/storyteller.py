@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
+import os
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import uvicorn
@@ -19,7 +22,7 @@ from tests.support.processes import free_port
 from tests.support.upstream import told
 from tests.support.wait import until
 
-PACE_S = 0.05
+PACE_S = 0.05 if os.environ.get("UNBROKEN_PICTURES") else 0.015  # a test is not for people to watch
 
 STORY = """## The keeper
 
@@ -74,11 +77,14 @@ async def _complete(request: Request) -> Response:
         if word in asked:
             return JSONResponse({"error": {"message": message, "code": code, "type": code}}, status)
     limit = int(body.get("max_tokens") or body.get("max_completion_tokens") or 10_000)
+    before = len(re.findall(r"\S+\s*", STORY[: len(told(body))]))
     words = re.findall(r"\S+\s*", STORY[len(told(body)) :])[:limit]
     chat = "messages" in body
+    teller: Teller = request.app.state.teller
 
     async def events() -> AsyncIterator[str]:
-        for word in words:
+        for number, word in enumerate(words, start=before):
+            await until(lambda: number < teller.until, "somebody who wants to hear more")  # noqa: B023
             said = {"delta": {"content": word}} if chat else {"text": word}
             yield f"data: {json.dumps({'id': 'x', 'choices': [{'index': 0, **said, 'finish_reason': None}]})}\n\n"
             await asyncio.sleep(PACE_S)
@@ -93,9 +99,17 @@ async def _models(_request: Request) -> Response:
     return JSONResponse({"object": "list", "data": [{"id": "storyteller", "object": "model"}]})
 
 
+@dataclass
+class Teller:
+    """url: where it listens. until: the word of a story at which it waits, so that nothing is over too early."""
+
+    url: str
+    until: float = math.inf
+
+
 @asynccontextmanager
-async def telling() -> AsyncIterator[str]:
-    """Serve in this event loop; gives the base URL."""
+async def telling() -> AsyncIterator[Teller]:
+    """Serve in this event loop."""
     app = Starlette(
         routes=[
             Route("/v1/chat/completions", _complete, methods=["POST"]),
@@ -104,13 +118,14 @@ async def telling() -> AsyncIterator[str]:
         ]
     )
     port = free_port()
+    app.state.teller = Teller(f"http://127.0.0.1:{port}/v1")
     server = uvicorn.Server(
         uvicorn.Config(app, host="127.0.0.1", port=port, log_config=None, lifespan="off", timeout_graceful_shutdown=1)
     )
     serving = asyncio.create_task(server.serve())
     try:
         await until(lambda: server.started, "the storyteller to listen")
-        yield f"http://127.0.0.1:{port}/v1"
+        yield app.state.teller
     finally:
         server.should_exit = True
         await serving

@@ -28,7 +28,7 @@ async def test_a_prompt_becomes_text_on_the_page(open_page: NewPage, stack: Stac
 
 
 async def test_text_comes_while_it_is_written_and_survives_a_reload(open_page: NewPage, stack: Stack) -> None:
-    task = await stack.api.submit(scripted(tokens=300, rate=60))
+    task = await stack.api.submit(scripted(tokens=240, rate=80))
     page = await open_page(pages.address(task["task_id"]))
     first = await pages.until_longer(page, 0)
     assert await pages.until_longer(page, first) > first
@@ -36,7 +36,7 @@ async def test_text_comes_while_it_is_written_and_survives_a_reload(open_page: N
     await pages.until_longer(page, first)
     await page.goto("/#/new")
     await page.go_back()
-    await pages.until_exact(page, story(tokens=300))
+    await pages.until_exact(page, story(tokens=240))
 
 
 async def test_the_address_is_enough_on_another_device(
@@ -101,14 +101,18 @@ async def test_filters_and_search_narrow_the_list(open_page: NewPage, stack: Sta
     page = await open_page("/")
     rows = page.locator(".tasks li")
     await expect(rows).to_have_count(2)
+    await pages.button(page, "More filters").click()
     await page.get_by_label("Any priority").select_option("high")
     await expect(rows).to_have_count(1)
     await expect(rows).to_contain_text("alpha")
+    await expect(pages.button(page, "More filters (1)")).to_be_visible()
     await page.get_by_label("Any priority").select_option("")
     await page.get_by_label("Search in the list").fill("cron")
     await expect(rows).to_have_count(1)
     await page.get_by_label("Search in the list").fill("nowhere")
     await expect(page.get_by_text("Nothing fits these filters.")).to_be_visible()
+    await pages.button(page, "Clear the filters").click()
+    await expect(rows).to_have_count(2)
 
 
 async def test_pause_cancel_and_delete(open_page: NewPage, stack: Stack) -> None:

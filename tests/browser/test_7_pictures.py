@@ -5,6 +5,7 @@ file of the repository."""
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 from collections.abc import AsyncIterator
@@ -14,7 +15,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
 from tests.browser import pages
-from tests.browser.storyteller import telling
+from tests.browser.storyteller import Teller, telling
 from tests.support.nursery import QuickStack
 from tests.support.processes import Stack
 
@@ -23,9 +24,16 @@ PROMPT = "Write a story about a lighthouse keeper."
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def stack() -> AsyncIterator[Stack]:
-    """With a model that writes something worth a picture."""
-    async with telling() as url, QuickStack(backend="openai", backend_url=url, model="storyteller") as made:
+async def teller() -> AsyncIterator[Teller]:
+    """A model that writes something worth a picture."""
+    async with telling() as made:
+        yield made
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def stack(teller: Teller) -> AsyncIterator[Stack]:
+    """With that model."""
+    async with QuickStack(backend="openai", backend_url=teller.url, model="storyteller") as made:
         yield made
 
 
@@ -68,12 +76,13 @@ async def compose(page: Page) -> str:
     return page.url.rpartition("/")[2]
 
 
-async def test_pictures(browser: Browser, stack: Stack, tmp_path: Path) -> None:
+async def test_pictures(browser: Browser, stack: Stack, teller: Teller, tmp_path: Path) -> None:
     DOCS.mkdir(exist_ok=True)
     context = await browser.new_context(base_url=stack.url, viewport={"width": 1280, "height": 860})
     page = await context.new_page()
     await page.goto("/")
     await fill_the_inbox(stack)
+    teller.until = 300
     task_id = await compose(page)
     await stack.api.until_length(task_id, 300)
     await page.goto("/#/")
@@ -90,6 +99,7 @@ async def test_pictures(browser: Browser, stack: Stack, tmp_path: Path) -> None:
     await picture(page, tmp_path, "task")
 
     stack.kill_workers()
+    teller.until = math.inf
     await pages.until_state(page, "Paused")
     await picture(page, tmp_path, "recovery")
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
 import pytest
-import pytest_asyncio
 from playwright.async_api import Page, expect
 
 from tests.browser import pages
 from tests.browser.conftest import NewPage
 from tests.deploy.nginx import Nginx
 from tests.support.api import scripted, story
-from tests.support.nursery import QuickStack
 from tests.support.processes import Stack
 from tests.support.viewer import Viewer
 
@@ -30,13 +28,6 @@ WATCH = """() => {
   const look = () => shown.push([Date.now(), text.textContent.length]);
   new MutationObserver(look).observe(text, { childList: true, characterData: true, subtree: true });
 }"""
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def stack() -> AsyncIterator[Stack]:
-    """Two servers, one worker."""
-    async with QuickStack(servers=2) as made:
-        yield made
 
 
 @pytest.fixture
@@ -69,21 +60,21 @@ def delays(viewer: Viewer, shown: list[tuple[float, int]]) -> list[float]:
 
 
 async def test_text_is_on_the_page_within_200_ms_of_its_event(open_page: NewPage, stack: Stack) -> None:
-    task = await stack.api.submit(scripted(tokens=400, rate=40))
+    task = await stack.api.submit(scripted(tokens=400, rate=80))
     page = await open_page(pages.address(task["task_id"]))
     await pages.until_longer(page, 50)  # and raw: what is shown is what came
     await page.evaluate(WATCH)
     viewer = await Viewer(stack.url, task["task_id"]).follow()
     await pages.until_exact(page, story(tokens=400))
     late = delays(viewer, await page.evaluate("shown"))
-    assert len(late) > 50
+    assert len(late) > 20
     middle, nearly = late[len(late) // 2], late[len(late) * 95 // 100]
     print(f"\nfrom the server's event through nginx to the page: median {middle:.0f} ms, 95 % {nearly:.0f} ms")
     assert middle < MOST_LATE_MS
 
 
 async def test_eight_tabs_are_all_live_on_http_1_1(open_page: NewPage, stack: Stack) -> None:
-    tasks = [await stack.api.submit(scripted(seed=n, tokens=400, rate=40)) for n in range(TABS)]
+    tasks = [await stack.api.submit(scripted(seed=n, tokens=250, rate=40)) for n in range(TABS)]
     tabs: list[Page] = [await open_page(pages.address(task["task_id"])) for task in tasks]
     assert await tabs[0].evaluate(PROTOCOL) == "http/1.1"
     for tab in tabs:
@@ -92,11 +83,11 @@ async def test_eight_tabs_are_all_live_on_http_1_1(open_page: NewPage, stack: St
     await asyncio.gather(*(pages.until_state(tab, "Completed", 90_000) for tab in tabs))
     for n, tab in enumerate(tabs):
         await tab.bring_to_front()
-        await pages.until_exact(tab, story(seed=n, tokens=400))
+        await pages.until_exact(tab, story(seed=n, tokens=250))
 
 
 async def test_servers_are_killed_in_turn_and_nginx_is_reloaded(open_page: NewPage, stack: Stack, nginx: Nginx) -> None:
-    task = await stack.api.submit(scripted(tokens=1_000, rate=50))
+    task = await stack.api.submit(scripted(tokens=600, rate=50))
     page = await open_page(pages.address(task["task_id"]))
     before = await pages.until_longer(page, 100)
     for number in (0, 1):
@@ -105,6 +96,6 @@ async def test_servers_are_killed_in_turn_and_nginx_is_reloaded(open_page: NewPa
         await stack.start_server(number)
     await expect(page.locator(".story")).to_contain_text("You reconnected")
     nginx.reload()
-    await pages.until_longer(page, before + 100)
-    await pages.button(page, "Drop my connection").click()  # the new nginx workers take the next connection
-    await pages.until_exact(page, story(tokens=1_000), 60_000)
+    await pages.until_exact(page, story(tokens=600))
+    late = await open_page(pages.address(task["task_id"]))  # by the new nginx workers
+    await pages.until_exact(late, story(tokens=600))

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-import shutil
-from collections.abc import AsyncIterator
 
 import pytest
-import pytest_asyncio
-from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
+from playwright.async_api import Browser, BrowserContext, Page, expect
 
 from tests.browser import pages
-from tests.browser.conftest import FLAGS, NewPage
+from tests.browser.conftest import NewPage
 from tests.support.api import PROMPT, scripted, story
 from tests.support.processes import Stack
 from tests.support.upstream import Plan, running_upstream
@@ -20,7 +18,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 async def test_a_silent_model_is_told_although_the_connection_lives(open_page: NewPage, stack: Stack) -> None:
-    task = await stack.api.submit(scripted(tokens=400, rate=60, fail="hang", fail_at=80))
+    task = await stack.api.submit(scripted(tokens=240, rate=60, fail="hang", fail_at=80))
     page = await open_page(pages.address(task["task_id"]))
     await pages.until_longer(page, 50)
     await expect(pages.pill(page)).to_have_text(re.compile(r"^Nothing heard from the model for \d+ s$"))
@@ -28,11 +26,22 @@ async def test_a_silent_model_is_told_although_the_connection_lives(open_page: N
     await expect(page.locator(".banner")).to_contain_text("The connection is fine.")
     await expect(page.locator(".banner")).to_contain_text("another worker goes on from exactly here")
     await pages.until_state(page, "Writing")
+    # Who drops out and comes back in this silence, or comes new, gets everything at once, and is told that it lives.
+    so_far = await pages.shown(page)
+    await pages.button(page, "Drop my connection").click()
+    await expect(page.locator(".connection .count")).to_contain_text("1 reconnect")
+    await expect(pages.pill(page)).to_have_text(re.compile(r"^Nothing heard from the model for \d+ s$"))
+    assert await pages.shown(page) == so_far
+    late = await open_page(pages.address(task["task_id"]))
+    await pages.until_longer(late, len(so_far) - 1)
+    assert await pages.shown(late) == so_far
+    await expect(pages.pill(late)).to_have_text(re.compile(r"^Nothing heard from the model for \d+ s$"))
+    await late.close()
     stack.kill_workers()
     await pages.until_state(page, "Recovering")
     await expect(pages.pill(page)).to_have_text("Live, waiting for a worker")
     await stack.start_worker()
-    await pages.until_exact(page, story(tokens=400))
+    await pages.until_exact(page, story(tokens=240))
     await expect(pages.pill(page)).to_have_text("Complete")
 
 
@@ -95,7 +104,7 @@ async def test_items_stand_beside_their_results(browser_of_somebody_else: Browse
 
 async def test_a_chain_shows_which_steps_are_done(browser_of_somebody_else: BrowserContext, stack: Stack) -> None:
     steps = [{"name": name, "prompt": f"Write the {name}."} for name in ("outline", "middle", "end")]
-    script = {"seed": 7, "tokens": 60, "rate": 15}
+    script = {"seed": 7, "tokens": 60, "rate": 40}
     task = await stack.api.submit({"steps": steps, "scripted": script}, kind="chain")
     page = await browser_of_somebody_else.new_page()
     await page.goto(pages.address(task["task_id"]))
@@ -116,7 +125,7 @@ async def told(page: Page) -> list[str]:
 async def test_who_comes_late_is_told_the_whole_story_once(
     open_page: NewPage, browser_of_somebody_else: BrowserContext, stack: Stack
 ) -> None:
-    task = await stack.api.submit(scripted(tokens=300, rate=60), recovery="manual")
+    task = await stack.api.submit(scripted(tokens=200, rate=60), recovery="manual")
     first = await open_page(pages.address(task["task_id"]))
     await pages.until_longer(first, 100)
     stack.kill_workers()
@@ -129,7 +138,7 @@ async def test_who_comes_late_is_told_the_whole_story_once(
     await expect(late.locator(".story")).to_contain_text("Started")
     assert await told(late) == so_far
     await stack.start_worker()
-    await pages.until_exact(late, story(tokens=300))
+    await pages.until_exact(late, story(tokens=200))
     whole = [*so_far, "Attempt 2 continues", "Completed"]
     for page in (first, late):
         await expect(page.locator(".story")).to_contain_text("Completed")
@@ -161,36 +170,25 @@ async def test_a_wrong_address_is_answered_with_a_page(open_page: NewPage, stack
     assert (await stack.api.http.get("/nope")).headers["content-type"] == "application/problem+json"
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def ordinary_browser() -> AsyncIterator[Browser]:
-    """With the back/forward cache, which tests usually run without."""
-    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    off = ["--disable-back-forward-cache"]
-    async with async_playwright() as playwright:
-        made = await playwright.chromium.launch(executable_path=path, args=FLAGS, ignore_default_args=off)
-        try:
-            yield made
-        finally:
-            await made.close()
+async def test_a_page_that_comes_back_from_the_cache_goes_on(browser: Browser, stack: Stack) -> None:
+    async def there_and_back(shared: bool) -> list[str | bool]:
+        task = await stack.api.submit(scripted(seed=int(shared), tokens=300, rate=60))
+        context = await browser.new_context(base_url=stack.url)
+        page = await context.new_page()
+        if not shared:
+            await page.add_init_script("delete globalThis.SharedWorker")
+        await page.add_init_script("addEventListener('pageshow', (event) => (globalThis.persisted = event.persisted))")
+        await page.goto(pages.address(task["task_id"]))
+        before = await pages.until_longer(page, 50)
+        await page.evaluate("globalThis.mark = 'the same page'")
+        await page.goto("/healthz")
+        await stack.api.until_length(task["task_id"], before + 300)
+        await page.go_back(wait_until="commit")
+        await pages.until_longer(page, before + 300)
+        kept: list[str | bool] = await page.evaluate("[globalThis.mark, globalThis.persisted]")
+        await pages.until_exact(page, story(seed=int(shared), tokens=300))
+        await context.close()
+        return kept
 
-
-@pytest.mark.parametrize("shared", [True, False], ids=["shared-worker", "own-connection"])
-async def test_a_page_that_comes_back_from_the_cache_goes_on(
-    ordinary_browser: Browser, stack: Stack, shared: bool
-) -> None:
-    task = await stack.api.submit(scripted(tokens=600, rate=60))
-    page = await ordinary_browser.new_page(base_url=stack.url)
-    if not shared:
-        await page.add_init_script("delete globalThis.SharedWorker")
-    await page.add_init_script("addEventListener('pageshow', (event) => (globalThis.persisted = event.persisted))")
-    await page.goto(pages.address(task["task_id"]))
-    before = await pages.until_longer(page, 50)
-    await page.evaluate("globalThis.mark = 'the same page'")
-    await page.goto("/healthz")
-    await stack.api.until_length(task["task_id"], before + 300)
-    await page.go_back(wait_until="commit")
-    await pages.until_longer(page, before + 300)
-    kept = await page.evaluate("[globalThis.mark, globalThis.persisted]")
-    print(f"\nback/forward cache: {kept}")
-    await pages.until_exact(page, story(tokens=600))
-    assert kept == ["the same page", True]
+    both = await asyncio.gather(there_and_back(True), there_and_back(False))
+    assert both[0] == both[1] == ["the same page", True], "with a shared worker, and without"

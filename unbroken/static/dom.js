@@ -49,6 +49,14 @@ export function fill(element, ...children) {
   element.replaceChildren(...kept(children));
 }
 
+/** Puts these children in this order and moves only what is elsewhere: what has the focus keeps it.
+ * @param {Element} element @param {readonly Element[]} children */
+export function arrange(element, children) {
+  const staying = new Set(children);
+  for (const child of [...element.children]) if (!staying.has(child)) child.remove();
+  children.forEach((child, i) => element.children[i] !== child && element.insertBefore(child, element.children[i] ?? null));
+}
+
 /** Sets text only when it differs: screen readers and selections are not disturbed for nothing.
  * @param {Node} node @param {string} text */
 export function say(node, text) {

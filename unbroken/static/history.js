@@ -2,8 +2,9 @@
 /**
  * The story of a task, told from its events and from this viewer's own connection. Pure.
  *
- * @typedef {"start"|"lost"|"wait"|"pause"|"recover"|"save"|"end"|"bad"|"you"|"back"} Mark
- * @typedef {{key: string, mark: Mark, at: number, title: string, detail: string, count?: number}} Entry
+ * @typedef {"start"|"lost"|"wait"|"pause"|"recover"|"save"|"end"|"bad"|"back"} Mark
+ * @typedef {{key: string, mark: Mark, at: number, title: string, detail: string, count?: number, from?: number}} Entry
+ *   at: ms; from: of a break of this viewer's connection, when it began
  */
 
 import { duration, percent, plural, reasonWords } from "./format.js";
@@ -86,7 +87,7 @@ export function reconnectEntry(back, at) {
   const what = events === 0 ? "nothing was missed" : `${plural(events, "event")} replayed`;
   const why = WHY[back.why] ?? "the server was not ready";
   return {
-    key: `you:${back.at}`, mark: "back", at, title: "You reconnected",
+    key: `you:${back.at}`, mark: "back", at, from: at - back.downMs, title: "You reconnected",
     detail: `Away for ${duration(back.downMs)} because ${why}; ${what}.`,
   };
 }
@@ -126,4 +127,24 @@ export function stretches(list, from, to) {
     out.push({ from: last.to, to, how });
   }
   return out.filter((one) => one.to > one.from && one.how !== "over");
+}
+
+/**
+ * When this viewer was there, and when not.
+ * @param {readonly Entry[]} list @param {number} opened when this page came @param {number} to
+ * @param {number | null} awaySince of a break that has not healed yet
+ * @returns {{from: number, to: number, how: "here" | "away"}[]}
+ */
+export function presence(list, opened, to, awaySince) {
+  const breaks = list.flatMap(({ mark, from, at }) => (mark === "back" && from !== undefined && at > opened ? [{ from, at }] : []));
+  if (awaySince !== null) breaks.push({ from: awaySince, at: to });
+  /** @type {{from: number, to: number, how: "here" | "away"}[]} */
+  const out = [];
+  let from = opened;
+  for (const one of breaks) {
+    out.push({ from, to: Math.min(one.from, to), how: "here" }, { from: Math.max(from, one.from), to: Math.min(one.at, to), how: "away" });
+    from = Math.max(from, one.at);
+  }
+  out.push({ from, to, how: "here" });
+  return out.filter((one) => one.to > one.from);
 }

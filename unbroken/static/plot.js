@@ -1,9 +1,10 @@
 // @ts-check
 /** Tokens per second over the last minute, as a small drawing. What is replayed is the past and does not count. */
 
-import { fill, h, svg } from "./dom.js";
+import { h, say, svg } from "./dom.js";
 
 const SECONDS = 60;
+const FEWEST = 15; // seconds that are drawn, at least
 const QUIET = 10;
 const W = 240;
 const H = 56;
@@ -11,15 +12,19 @@ const H = 56;
 export class Plot {
   /** @type {number[]} */ #buckets = new Array(SECONDS).fill(0);
   #used = false;
-  #since = 0; // the second in which something came after a silence
+  #since = 0; // the same, after the last silence
   #second = Math.floor(Date.now() / 1000);
+  #opened = this.#second; // nothing is known of the time before
   #line = svg("path", { class: "line" });
   #area = svg("path", { class: "area" });
   #now = h("strong", {}, "–");
   #unit = h("span", {}, "tokens/s");
+  #span = h("span");
+  #peak = h("span");
   element = h("section", { class: "card plot", "aria-label": "Speed" },
     h("h2", {}, "Speed"), h("p", { class: "figure" }, this.#now, " ", this.#unit),
-    svg("svg", { viewBox: `0 0 ${W} ${H}`, preserveAspectRatio: "none", "aria-hidden": "true" }, this.#area, this.#line));
+    svg("svg", { viewBox: `0 0 ${W} ${H}`, preserveAspectRatio: "none", "aria-hidden": "true" }, this.#area, this.#line),
+    h("p", { class: "thread-span" }, this.#span, this.#peak));
 
   /** @param {number} amount that came just now @param {string} unit */
   add(amount, unit) {
@@ -27,22 +32,25 @@ export class Plot {
     this.#used ||= amount > 0;
     if (this.#buckets.slice(-QUIET).every((value) => value === 0)) this.#since = this.#second;
     this.#buckets[SECONDS - 1] += amount;
-    if (this.#unit.textContent !== `${unit}/s`) fill(this.#unit, `${unit}/s`);
+    say(this.#unit, `${unit}/s`);
   }
 
   /** Draws; cheap enough for every second. @param {boolean} running */
   draw(running) {
     this.#shift();
-    const rate = this.rate;
-    const top = Math.max(5, ...this.#buckets);
-    const points = this.#buckets.slice(0, -1).map((value, i) => {
-      const x = (W * i) / (SECONDS - 2);
-      return `${x.toFixed(1)},${(H - 3 - ((H - 8) * value) / top).toFixed(1)}`;
-    });
+    this.element.hidden = !this.#used && !running; // nothing to tell about a task that ended before this page came
+    say(this.#now, running ? short(this.rate) : "–");
+    const known = Math.max(1, this.#second - this.#opened);
+    const shown = Math.min(SECONDS - 1, Math.max(FEWEST, known));
+    const values = this.#buckets.slice(-1 - Math.min(shown, known), -1); // the last second is not over yet
+    const highest = Math.max(...values);
+    const top = Math.max(5, highest);
+    const x = (/** @type {number} */ i) => (W - (W * (values.length - 1 - i)) / (shown - 1)).toFixed(1);
+    const points = values.map((value, i) => `${x(i)},${(H - 2 - ((H - 6) * value) / top).toFixed(1)}`);
     this.#line.setAttribute("d", `M${points.join("L")}`);
-    this.#area.setAttribute("d", `M0,${H}L${points.join("L")}L${W},${H}Z`);
-    this.element.hidden = !running && !this.#used; // nothing to tell about a task that ended before this page came
-    fill(this.#now, running ? (rate < 10 ? rate.toFixed(1) : String(Math.round(rate))) : "–");
+    this.#area.setAttribute("d", `M${x(0)},${H}L${points.join("L")}L${W},${H}Z`);
+    say(this.#span, `last ${shown} s`);
+    say(this.#peak, highest > 0 ? `peak ${short(highest)}` : "");
   }
 
   /** Per second, over the last full seconds: three, or fewer after a silence. */
@@ -58,4 +66,9 @@ export class Plot {
     this.#second = second;
     this.#buckets = [...this.#buckets.slice(gone), ...new Array(gone).fill(0)];
   }
+}
+
+/** @param {number} rate */
+function short(rate) {
+  return rate < 10 ? rate.toFixed(1) : String(Math.round(rate));
 }

@@ -20,10 +20,13 @@ export class Listening {
   /**
    * @param {readonly import("./stream.js").TaskEvent[]} events @param {boolean} replaying they may be older than now
    * @param {number} now
+   * @param {import("./stream.js").TaskView} [view] behind them
    */
-  hear(events, replaying, now) {
+  hear(events, replaying, now, view) {
+    // A replay tells what there is, not in which order it came: where something is written, nobody says it has not begun.
+    if (replaying && view) this.#began ||= view.text.length > 0 || Object.keys(view.items).length > 0;
     for (const { type, data } of events) {
-      if (type === "status" && data.state === "processing") this.#began = false;
+      if (type === "status" && data.state === "processing" && !replaying) this.#began = false;
       if (CONTENT.has(type)) this.#began = true;
       this.#note(replaying ? Date.parse(data.at ?? data.saved_at ?? "") : now);
     }

@@ -34,7 +34,7 @@ export class TaskHead {
     this.#task = task;
     this.#changed = changed;
     this.element = h("header", { class: "task-head" },
-      h("div", { class: "title-line" }, this.#title, this.#state, this.#buttons), this.#facts, this.#banner,
+      h("div", { class: "title-line" }, this.#title, this.#buttons, this.#state, this.#facts), this.#banner,
       h("div", { class: "progress" }, this.#bar, h("p", { class: "progress-words" }, this.#numbers, this.#savedWords)));
   }
 

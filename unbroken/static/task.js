@@ -5,17 +5,17 @@ import { getHistory, getInput, getRendered, getResult, getTask, serverNow } from
 import { Connection } from "./connection.js";
 import { announce, fill, h, icon, toast } from "./dom.js";
 import { resume, watch } from "./feed.js";
-import { createdEntry, entryOf, placeOf, reconnectEntry, tell } from "./history.js";
 import { InputCard, Steps } from "./input.js";
 import { Items } from "./items.js";
 import { Plot } from "./plot.js";
-import { keep, keepStory, recall, recallStory, remember } from "./recent.js";
+import { keep, recall, remember } from "./recent.js";
 import { Listening, silenceWords, waitingWords } from "./silence.js";
+import { Story } from "./story.js";
 import { ApiError, INITIAL, TERMINAL, fold, isTerminal, textOf } from "./stream.js";
 import { TaskHead } from "./task-head.js";
 import { TextView } from "./textview.js";
 import { Timeline } from "./timeline.js";
-import { learnTitles, titleOf } from "./titles.js";
+import { learnTitles, learned, titleOf } from "./titles.js";
 import { copyText, saveText, verify } from "./tools.js";
 
 /** @typedef {import("./stream.js").TaskView} TaskView */
@@ -24,6 +24,7 @@ import { copyText, saveText, verify } from "./tools.js";
 const REFRESH_MS = 5_000;
 const SILENT_MS = 1_000; // between looks at a task whose writer is silent
 const NEAR_END = 120;
+const TURNS = new Set(["status", "done", "failed", "cancelled"]);
 
 export class TaskPage {
   element = h("article", { class: "task" }, h("p", { class: "loading" }, "Loading…"));
@@ -31,12 +32,7 @@ export class TaskPage {
   /** @type {any} */ #task = null;
   /** @type {TaskView | null} */ #view = null;
   /** @type {LinkStatus | null} */ #status = null;
-  /** @type {readonly import("./history.js").Entry[]} */ #story = [];
-  /** @type {number[]} */ #saves = [];
-  /** @type {number | null} */ #reconnects = null; // of the connection, when last looked at
-  #seen = { reconnects: 0, replayed: 0 };
-  #replayed = 0; // events of this task in the replay that is under way
-  #place = 0; // in the log
+  /** @type {Story} */ #story = /** @type {any} */ (null); // until the task is known
   #drawn = 0; // characters
   #frame = 0;
   #asked = 0;
@@ -98,7 +94,7 @@ export class TaskPage {
       h("div", { class: "columns" }, h("div", { class: "main-column" }, inputCard.element, this.#steps.element, this.#textCard, this.#items.element, this.#newest),
         h("aside", { class: "side-column" }, this.#plot.element, this.#timeline.element)));
     this.#listening.look(this.#task);
-    this.#story = tell(recallStory(this.#id), createdEntry(this.#task));
+    this.#story = new Story(this.#id, this.#task);
     const stop = watch(this.#id, {
       change: (view, events, replaying) => this.#change(view, events, replaying),
       connection: (status) => this.#connect(status),
@@ -110,8 +106,14 @@ export class TaskPage {
     this.#ends.push(stop, () => clearInterval(timer), () => document.removeEventListener("scroll", scrolled, { capture: true }));
     head.focus();
     void this.#recallHistory();
-    void learnTitles([this.#task]).then((news) => news && this.#soon());
+    void learnTitles([this.#task]).then(() => this.#named());
     if (this.#task.unit !== "tokens") void input().then((given) => this.#askedFor(given)).catch(() => {}); // it is shown without, too
+  }
+
+  /** Its title is known, and is remembered with it. */
+  #named() {
+    if (learned(this.#id)) remember(this.#id, { title: learned(this.#id) });
+    this.#soon();
   }
 
   /** What was asked for, where it belongs: items beside their results, the steps of a chain. @param {any} input */
@@ -123,11 +125,7 @@ export class TaskPage {
 
   /** What happened before this viewer came: a replay leaves out what is superseded. */
   async #recallHistory() {
-    const items = await getHistory(this.#id).catch(() => []); // then the story begins with this viewer
-    for (const { id, event, data } of items) {
-      const entry = entryOf({ id, type: event, data }, serverNow());
-      if (entry) this.#story = tell(this.#story, entry);
-    }
+    this.#story.recall(await getHistory(this.#id).catch(() => [])); // then the story begins with this viewer
     if (!this.#closed) this.#tick();
   }
 
@@ -135,20 +133,12 @@ export class TaskPage {
   #change(view, events, replaying) {
     const before = this.#view;
     if (before && !replaying) this.#count(before, view);
-    const place = placeOf(view.lastEventId);
-    if (replaying) this.#replayed += Math.max(0, place - this.#place);
-    else this.#replayed = 0;
-    this.#place = place;
-    this.#listening.hear(events, replaying, serverNow());
-    for (const event of events) {
-      const entry = entryOf(event, serverNow());
-      if (entry) this.#story = tell(this.#story, entry);
-      if (event.type === "checkpoint") this.#saves.push(Date.parse(event.data.saved_at));
-      if (["status", "done", "failed", "cancelled"].includes(event.type)) void this.#refresh();
-    }
-    if (events.length > 0) keepStory(this.#id, this.#story);
+    this.#listening.hear(events, replaying, serverNow(), view);
+    this.#story.hear(events, view.lastEventId, replaying);
+    const turning = events.some(({ type }) => TURNS.has(type));
+    if (turning) void this.#refresh();
     this.#view = view;
-    if (before === null) this.#tick(); // the first second is not empty
+    if (before === null || turning) this.#tick(); // what matters is not told a second later
     this.#soon();
   }
 
@@ -164,17 +154,12 @@ export class TaskPage {
   /** @param {LinkStatus} status */
   #connect(status) {
     this.#status = status;
-    if (status.last && this.#reconnects !== null && status.reconnects > this.#reconnects) {
-      const here = { ...status.last, events: this.#replayed };
-      const entry = reconnectEntry(here, serverNow() - Date.now() + here.at);
-      this.#seen = { reconnects: this.#seen.reconnects + 1, replayed: this.#seen.replayed + this.#replayed };
-      this.#replayed = 0;
-      this.#story = tell(this.#story, entry);
-      keepStory(this.#id, this.#story);
+    const { entry, back } = this.#story.connect(status);
+    if (entry) {
       announce(`${entry.title}. ${entry.detail}`);
+      this.#tick();
     }
-    if (this.#reconnects !== null && status.reconnects > this.#reconnects) void this.#refresh(); // when was it heard of?
-    this.#reconnects = status.reconnects;
+    if (back) void this.#refresh(); // when was it heard of?
     const silent = this.#view?.lastEventId === "" && TERMINAL.has(this.#task.state);
     if (silent && (status.phase === "caught-up" || status.phase === "ended") && !status.error) {
       void this.#streamRefused({ status: 410, code: "gone", message: "The events of this task are not kept any more." });
@@ -197,7 +182,8 @@ export class TaskPage {
     const pane = scrollerOf(this.element);
     const end = this.#textCard.getBoundingClientRect().bottom;
     const atEnd = end - pane.bottom < NEAR_END && end > pane.top;
-    this.#text.update(view.text, ended);
+    if (!this.#text.update(view.text, ended || view.state === "paused")) this.#soon(); // a long text comes in over several frames
+    const { length } = this.#text;
     this.#textCard.hidden = this.#task.kind === "batch" && view.text.length === 0;
     this.#items.element.hidden = this.#task.kind !== "batch" && Object.keys(view.items).length === 0;
     if (!this.#items.element.hidden) this.#items.update(view.items, view.total ?? this.#task.total);
@@ -207,10 +193,10 @@ export class TaskPage {
     document.title = `${titleOf(this.#task)} · Unbroken`;
     this.#textCard.classList.toggle("growing", view.state === "processing" && !silence);
     const live = silence ? silenceWords(silence) : waitingWords(view.state, view.retryAt);
-    if (this.#status) this.#connection.update(this.#status, { state: view.state, live, silent: silence !== null }, { ...this.#seen, progress: view.progress });
+    if (this.#status) this.#connection.update(this.#status, { state: view.state, live, silent: silence !== null }, { ...this.#story.seen, progress: view.progress });
     // Text that grows under somebody's eyes is followed; a page that opens begins at its top.
-    if (atEnd && this.#drawn > 0 && view.text.length > this.#drawn && end > 0) this.#toEnd("instant");
-    this.#drawn = view.text.length;
+    if (atEnd && this.#drawn > 0 && length > this.#drawn && end > 0) this.#toEnd("instant");
+    this.#drawn = length;
     this.#newest.hidden = atEnd || ended || view.text.length === 0;
     if (ended && view.end) void this.#verify(view);
   }
@@ -236,9 +222,9 @@ export class TaskPage {
     this.#plot.draw(view.state === "processing");
     const from = Date.parse(this.#task.created_at);
     const finished = Date.parse(view.end?.finishedAt ?? this.#task.finished_at ?? "");
-    const last = Math.max(from, ...this.#story.map(({ at }) => at));
+    const last = Math.max(from, ...this.#story.list.map(({ at }) => at));
     const to = ended ? Math.max(Number.isFinite(finished) ? finished : 0, last) : Math.max(serverNow(), last);
-    this.#timeline.update(this.#story, { from, to, saves: this.#saves });
+    this.#timeline.update(this.#story.list, { from, to, saves: this.#story.saves, presence: this.#story.presence(to) });
     this.#soon();
     const every = this.#silence(view) ? SILENT_MS : view.state === "failed" ? 3 * REFRESH_MS : REFRESH_MS; // a dead letter may be replayed elsewhere
     if ((!ended || view.state === "failed") && Date.now() - this.#asked > every) void this.#refresh();
@@ -252,7 +238,7 @@ export class TaskPage {
       this.#task = task;
       this.#listening.look(task);
       if (this.#view && isTerminal(this.#view) && !TERMINAL.has(task.state)) resume(); // replayed somewhere else
-      if (TERMINAL.has(task.state)) this.#story = tell(this.#story, createdEntry(task));
+      if (TERMINAL.has(task.state)) this.#story.look(task);
       this.#soon();
     } catch {
       // the stream tells when the task is gone; a lost poll is nothing

@@ -11,14 +11,17 @@
 import { h } from "./dom.js";
 import { safeFragment } from "./markdown.js";
 import { Splitter } from "./segments.js";
-import { commonLength, slice } from "./stream.js";
+import { commonLength, cut, slice } from "./stream/rope.js";
 
 const TRIES = 2;
+const CHAPTER = 32; // parts of one chapter: what is out of sight costs the browser little for each box, but not nothing
+const AT_ONCE = 100_000; // code points taken in by one update: a long text that is there at once comes in several
 
 export class TextView {
   element = h("div", { class: "text", lang: "" });
   /** @type {Rope} */ #rope = { blocks: [], length: 0 };
   /** @type {Part[]} */ #parts = [];
+  /** @type {WeakMap<Element, Part>} */ #byElement = new WeakMap();
   #splitter = new Splitter();
   #raw = false;
   #ended = false;
@@ -26,6 +29,7 @@ export class TextView {
   /** @type {Set<Part>} */ #visible = new Set();
   /** @type {AbortController | null} */ #asking = null;
   #observer;
+  #chapters;
 
   /**
    * @param {(from: number, to: number, signal: AbortSignal) => Promise<string>} render  HTML of a range of code points
@@ -33,20 +37,30 @@ export class TextView {
   constructor(render) {
     this.#render = render;
     this.#observer = new IntersectionObserver((seen) => this.#seen(seen), { rootMargin: "300px" });
+    this.#chapters = new IntersectionObserver((seen) => this.#near(seen), { rootMargin: "600px" });
   }
 
-  /** Whether text was taken back by this update. @param {Rope} rope @param {boolean} ended @returns {boolean} */
+  /** How much of the text is here, in code points. */
+  get length() {
+    return this.#rope.length;
+  }
+
+  /** @param {Rope} rope @param {boolean} ended nothing more will come
+   * @returns {boolean} whether all of it is here; if not, call again in the next frame */
   update(rope, ended) {
-    let rewound = false;
+    let whole = true;
     if (rope !== this.#rope) {
       const common = commonLength(this.#rope, rope);
-      rewound = common < this.#rope.length;
-      this.#add(rope, rewound ? this.#cut(common) : common);
-      this.#rope = rope;
+      const from = common < this.#rope.length ? this.#cut(common) : common;
+      const next = cut(rope, Math.max(common, from + AT_ONCE));
+      this.#add(next, from);
+      this.#rope = next;
+      whole = next.length === rope.length;
+      if (whole) this.#rope = rope;
     }
-    this.#ended = ended;
+    this.#ended = ended && whole;
     void this.#swapNext();
-    return rewound;
+    return whole;
   }
 
   /** Plain text exactly as it is stored, instead of rendered Markdown. @param {boolean} raw */
@@ -59,6 +73,7 @@ export class TextView {
 
   close() {
     this.#observer.disconnect();
+    this.#chapters.disconnect();
     this.#asking?.abort();
   }
 
@@ -69,20 +84,27 @@ export class TextView {
     while (this.#parts.length > 0 && /** @type {Part} */ (this.#parts.at(-1)).to > length) {
       const part = /** @type {Part} */ (this.#parts.pop());
       from = part.from; // a part begins where Markdown is in no structure: the splitter can begin there, too
-      this.#observer.unobserve(part.element);
-      this.#visible.delete(part);
-      part.element.remove();
+      this.#drop(part);
     }
     const last = this.#parts.at(-1);
     if (last && from === length) { // cut exactly between two parts: the open one is read again
       this.#parts.pop();
       from = last.from;
-      this.#observer.unobserve(last.element);
-      this.#visible.delete(last);
-      last.element.remove();
+      this.#drop(last);
     }
     this.#splitter = new Splitter();
     return from;
+  }
+
+  /** @param {Part} part */
+  #drop(part) {
+    const chapter = /** @type {Element} */ (part.element.parentElement);
+    this.#observer.unobserve(part.element);
+    this.#visible.delete(part);
+    part.element.remove();
+    if (chapter.childElementCount > 0) return;
+    this.#chapters.unobserve(chapter);
+    chapter.remove();
   }
 
   /** @param {Rope} rope @param {number} from */
@@ -103,15 +125,32 @@ export class TextView {
     const element = h("div", { class: "part plain", dir: "auto" }, node);
     const part = { from, to: from, element, node, swapped: false, tries: 0 };
     this.#parts.push(part);
-    this.element.append(element);
-    this.#observer.observe(element);
+    this.#byElement.set(element, part);
+    let chapter = this.element.lastElementChild;
+    if (chapter === null || chapter.childElementCount >= CHAPTER) {
+      this.element.append((chapter = h("div", { class: "chapter" })));
+      this.#chapters.observe(chapter);
+    }
+    chapter.append(element);
+    this.#observer.observe(element); // until its chapter is known to be far away
     return part;
+  }
+
+  /** Parts are looked at one by one only where their chapter is near. @param {IntersectionObserverEntry[]} entries */
+  #near(entries) {
+    for (const { target, isIntersecting } of entries) {
+      for (const element of target.children) {
+        this.#observer[isIntersecting ? "observe" : "unobserve"](element);
+        const part = this.#byElement.get(element);
+        if (part && !isIntersecting) this.#visible.delete(part);
+      }
+    }
   }
 
   /** @param {IntersectionObserverEntry[]} entries */
   #seen(entries) {
     for (const { target, isIntersecting } of entries) {
-      const part = this.#parts.find((one) => one.element === target);
+      const part = this.#byElement.get(target);
       if (part) this.#visible[isIntersecting ? "add" : "delete"](part);
     }
     void this.#swapNext();

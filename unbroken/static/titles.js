@@ -19,6 +19,11 @@ export function titleOf(task) {
   return remembered(id)?.title || known.get(id) || task.topic || `${task.kind ?? "task"} ${id.slice(-6)}`;
 }
 
+/** What the server calls it; "" when that is not known. @param {string} id */
+export function learned(id) {
+  return known.get(id) ?? "";
+}
+
 /**
  * Asks for the titles that are not known. A refusal is nothing: there is always something to call a task by.
  * @param {readonly Record<string, any>[]} tasks @returns {Promise<boolean>} whether there is a new title

@@ -2,10 +2,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { ago, connectionWords, duration, percent, plural, roughly } from "../../../unbroken/static/format.js";
-import { entryOf, reconnectEntry, stretches, tell } from "../../../unbroken/static/history.js";
+import { entryOf, presence, reconnectEntry, stretches, tell } from "../../../unbroken/static/history.js";
 import { parse } from "../../../unbroken/static/router.js";
 import { Listening, silenceAdvice, silenceWords, waitingWords } from "../../../unbroken/static/silence.js";
 import { Splitter } from "../../../unbroken/static/segments.js";
+import { INITIAL } from "../../../unbroken/static/stream.js";
+import { append } from "../../../unbroken/static/stream/rope.js";
 import { chance } from "./support.mjs";
 
 function partsOf(pieces) {
@@ -133,11 +135,25 @@ test("silence is told only of a task that is being written, from the last thing 
   assert.match(silenceAdvice({ ...quiet, stale: false }, "auto").join(""), /connection is fine.*another worker/);
   listening.hear([EVENTS[6]], false, t0 + 15_000); // another attempt has to begin first
   assert.equal(listening.silence("processing", task, t0 + 19_000).began, false);
+  const late = new Listening(); // of somebody who comes when it is all written: whoever wrote has begun
+  late.look(task);
+  late.hear([], true, t0, { ...INITIAL, text: append(INITIAL.text, "words") });
+  assert.equal(late.silence("processing", task, t0 + 9_000).began, true);
   const items = { ...task, unit: "items" };
   assert.equal(listening.silence("processing", items, t0 + 24_000), null, "an item takes its time");
   assert.equal(silenceWords({ ms: 12_000, began: true, stale: false, unit: "items" }), "No item finished for 12 s");
   assert.equal(waitingWords("pending", null), "Live, waiting for a worker");
   assert.equal(waitingWords("processing", null), "");
+});
+
+test("when this viewer was there, and when not", () => {
+  const back = (at, downMs) => reconnectEntry({ at, downMs, why: "dropped", frames: 1, events: 1 }, at);
+  const list = [back(900, 100), back(2_000, 500), back(4_000, 1_000)];
+  assert.deepEqual(presence(list, 1_000, 5_000, null), [
+    { from: 1_000, to: 1_500, how: "here" }, { from: 1_500, to: 2_000, how: "away" },
+    { from: 2_000, to: 3_000, how: "here" }, { from: 3_000, to: 4_000, how: "away" }, { from: 4_000, to: 5_000, how: "here" }]);
+  assert.deepEqual(presence([], 1_000, 3_000, 2_000), [{ from: 1_000, to: 2_000, how: "here" }, { from: 2_000, to: 3_000, how: "away" }]);
+  assert.deepEqual(presence([], 9_000, 3_000, null), [], "who came after the end was not there");
 });
 
 test("addresses", () => {
