@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import io
 import json
 import socket
+import sys
 import threading
+import traceback
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -56,7 +60,16 @@ def running(settings: Settings) -> Iterator[Site]:
                 app.state.stop()
             server.should_exit = True
             thread.join(20)
-            assert not thread.is_alive(), "the server does not stop"
+            assert not thread.is_alive(), f"the server does not stop:\n{_what_runs(thread)}"
+
+
+def _what_runs(thread: threading.Thread) -> str:
+    """Where a server that does not stop is, and what it waits for."""
+    out = io.StringIO()
+    traceback.print_stack(sys._current_frames()[thread.ident or 0], file=out)
+    for task in [found for found in gc.get_objects() if isinstance(found, asyncio.Task) and not found.done()]:
+        task.print_stack(file=out)
+    return out.getvalue()
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
+from tests.server.asking import CALLS, GOOD, problem, submit
 from tests.server.site import Site, running, watching, whole
-from tests.server.test_api import CALLS, GOOD, problem, submit
 from tests.support.desk import Desk
 from tests.support.wait import until
 from unbroken.server.guards import check

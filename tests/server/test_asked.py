@@ -6,7 +6,7 @@ import json
 
 import httpx
 
-from tests.server.test_api import problem, submit
+from tests.server.asking import problem, submit
 from tests.support.desk import Desk
 from unbroken.tasks import keys
 

@@ -8,8 +8,8 @@ import logging
 import httpx
 import pytest
 
+from tests.server.author import begin
 from tests.server.site import Site, running
-from tests.server.test_streams import begin
 from tests.support.desk import Desk
 from tests.support.wait import until
 from unbroken.server import loops

@@ -5,9 +5,9 @@ from __future__ import annotations
 import httpx
 import pytest
 
+from tests.server.asking import problem
+from tests.server.author import begin
 from tests.server.site import Reading, Site, View
-from tests.server.test_api import problem
-from tests.server.test_streams import begin
 from tests.support.desk import Desk
 from tests.support.wait import until
 from unbroken.server.many import mark, parse_vector

@@ -8,8 +8,8 @@ from pathlib import Path
 import httpx
 import jsonschema
 
-from tests.server.test_api import submit
-from tests.server.test_streams import begin
+from tests.server.asking import submit
+from tests.server.author import begin
 from tests.support.desk import Desk
 from unbroken.server.openapi import document
 from unbroken.server.table import ROUTES

@@ -14,9 +14,9 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
+from tests.server.asking import GOOD, problem
+from tests.server.author import begin
 from tests.server.site import View, parse, running, watching
-from tests.server.test_api import GOOD, problem
-from tests.server.test_streams import begin
 from tests.support.desk import Desk
 from tests.support.valkey import Valkey
 from tests.support.wait import until

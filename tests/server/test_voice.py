@@ -8,7 +8,7 @@ import httpx
 import jsonschema
 import pytest
 
-from tests.server.test_api import problem, submit
+from tests.server.asking import problem, submit
 from tests.support.desk import Desk
 from unbroken.server.openapi import document
 from unbroken.server.table import ROUTES

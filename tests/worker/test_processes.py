@@ -17,7 +17,7 @@ from tests.support.nursery import QuickStack
 from tests.support.processes import Process, Stack
 from tests.support.wait import until
 from tests.worker.crew import Crew, expected
-from tests.worker.test_kinds import batch, result
+from tests.worker.orders import batch, result
 from unbroken.tasks import keys
 from unbroken.tasks.record import Task
 from unbroken.tasks.result import encode_batch
