@@ -15,6 +15,7 @@ from tests.worker.orders import batch, result
 from tests.worker.test_stops import Watched
 from unbroken.tasks import events
 from unbroken.tasks.errors import Permanent
+from unbroken.tasks.kind import Checkpoint, Kind, Run, Text, Update
 from unbroken.tasks.result import encode_batch
 from unbroken.worker.backends.scripted import ScriptedBackend
 from unbroken.worker.kinds.registry import load_kinds
@@ -103,3 +104,39 @@ async def test_never_more_calls_at_once_than_allowed(crew: Crew) -> None:
             most = max(most, backend.open)
             await asyncio.sleep(0.002)
     assert most == 3
+
+
+class Beside(Kind):
+    """Work goes on beside its generator, as a batch's calls do. It saves once, and then waits."""
+
+    name = "beside"
+    continues = "text"
+    made = 0
+
+    async def run(self, run: Run) -> AsyncIterator[Update]:
+        """The second run tells what the first one has saved."""
+        if run.state is not None:
+            yield Text(str(run.state["made"]))
+            return
+        yield Checkpoint(self._state, milestone=True, late=True)
+        await asyncio.Event().wait()
+
+    async def _state(self) -> dict[str, int]:
+        return {"made": self.made}
+
+
+async def test_what_is_made_after_a_save_is_saved_at_the_stop(crew: Crew) -> None:
+    """G9: the last save may be a moment old, and the calls beside it go on; nothing of it is made twice."""
+    kind = Beside()
+    crew.kinds = {"beside": kind}
+    task_id = await crew.submit("beside", {})
+    async with crew.working():
+        await until(partial(_saved, crew, task_id), "the first checkpoint")
+        kind.made = 7
+    async with crew.working():
+        await crew.reach(task_id, "completed")
+    assert await crew.store.text(task_id) == b"7"
+
+
+async def _saved(crew: Crew, task_id: str) -> bool:
+    return (await crew.look(task_id)).checkpoint is not None

@@ -45,6 +45,7 @@ class _Offer:
 
     chars: int
     make: Any = None
+    """A function that may still be asked at the end. What it told before does not hold: other work goes on beside."""
     kept: codec.Sealed | None = None
     saved: bool = False
 
@@ -86,9 +87,10 @@ class Saver:
         if not self._holder.settings.checkpoints:
             return
         # In an outage points are passed over, not waited for: a later one is as good. Not so a milestone.
-        if stopping and point.late and self._late and callable(point.state):
+        if point.late and self._late and callable(point.state):
             offer.make = point.state
-            return
+            if stopping:
+                return
         due = self.pace.due(self._loop.time()) and not self._pump.trouble
         if point.milestone or stopping or due:
             await self._save(point.state)
@@ -147,7 +149,7 @@ class Saver:
                 self._failed = 0
                 await self._warn("")
             if self._offer is not None:
-                self._offer.saved = True
+                self._offer.saved = self._offer.make is None
         finally:
             now = self._loop.time()
             self.pace.tried(now, now - began)
