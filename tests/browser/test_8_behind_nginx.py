@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Browser, Page, expect
 
 from tests.browser import pages
 from tests.browser.conftest import NewPage
-from tests.deploy.nginx import Nginx
+from tests.deploy.nginx import Nginx, self_signed
 from tests.support.api import scripted, story
 from tests.support.processes import Stack
 from tests.support.viewer import Viewer
@@ -19,8 +20,11 @@ from tests.support.viewer import Viewer
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 TABS = 8
+ALONE = 7  # one more than HTTP/1.1 would allow
 MOST_LATE_MS = 200
-PROTOCOL = "performance.getEntriesByType('navigation')[0].nextHopProtocol"
+PROTOCOLS = """() => [...new Set(['navigation', 'resource'].flatMap((type) => performance.getEntriesByType(type))
+  .filter(({ name, nextHopProtocol: spoken }) => name.startsWith('http') && spoken !== '') // '' = from the cache
+  .map((entry) => entry.nextHopProtocol))]"""
 # When the page shows each length, by the clock that the test reads, too.
 WATCH = """() => {
   const text = document.querySelector('.text');
@@ -75,15 +79,33 @@ async def test_text_is_on_the_page_within_200_ms_of_its_event(open_page: NewPage
 
 async def test_eight_tabs_are_all_live_on_http_1_1(open_page: NewPage, stack: Stack) -> None:
     tasks = [await stack.api.submit(scripted(seed=n, tokens=250, rate=40)) for n in range(TABS)]
-    tabs: list[Page] = [await open_page(pages.address(task["task_id"])) for task in tasks]
-    assert await tabs[0].evaluate(PROTOCOL) == "http/1.1"
+    tabs: list[Page] = await asyncio.gather(*(open_page(pages.address(task["task_id"])) for task in tasks))
+    assert await tabs[0].evaluate(PROTOCOLS) == ["http/1.1"]
     for tab in tabs:
         await pages.until_longer(tab, 0)
     assert await tabs[-1].evaluate("fetch('/api/stats').then((answer) => answer.status)") == 200
-    await asyncio.gather(*(pages.until_state(tab, "Completed", 90_000) for tab in tabs))
-    for n, tab in enumerate(tabs):
-        await tab.bring_to_front()
-        await pages.until_exact(tab, story(seed=n, tokens=250))
+    whole = [story(seed=n, tokens=250) for n in range(TABS)]
+    await asyncio.gather(*(pages.until_exact(tab, text) for tab, text in zip(tabs, whole, strict=True)))
+
+
+async def test_more_than_six_streams_on_one_connection_of_http_2(
+    browser: Browser, stack: Stack, tmp_path: Path
+) -> None:
+    """The variant with TLS: each tab has a stream of its own here."""
+    ports = [int(url.rpartition(":")[2]) for url in stack.urls]
+    task = await stack.api.submit(scripted(tokens=400, rate=60))
+    with Nginx(ports, certificate=self_signed(tmp_path)) as tls:
+        context = await browser.new_context(base_url=tls.url, ignore_https_errors=True)
+        await context.add_init_script("delete globalThis.SharedWorker")
+        tabs = [await context.new_page() for _ in range(ALONE)]
+        await asyncio.gather(*(tab.goto(pages.address(task["task_id"])) for tab in tabs))
+        for tab in tabs:
+            await pages.until_longer(tab, 0)
+        assert await tabs[-1].evaluate("fetch('/api/stats').then((answer) => answer.status)") == 200
+        await asyncio.gather(*(pages.until_exact(tab, story(tokens=400)) for tab in tabs))
+        spoken = await asyncio.gather(*(tab.evaluate(PROTOCOLS) for tab in tabs))
+        await context.close()
+    assert spoken == [["h2"]] * ALONE, "the page, its files, its calls and its stream"
 
 
 async def test_servers_are_killed_in_turn_and_nginx_is_reloaded(open_page: NewPage, stack: Stack, nginx: Nginx) -> None:

@@ -172,12 +172,13 @@ async def test_a_wrong_address_is_answered_with_a_page(open_page: NewPage, stack
 
 async def test_a_page_that_comes_back_from_the_cache_goes_on(browser: Browser, stack: Stack) -> None:
     async def there_and_back(shared: bool) -> list[str | bool]:
-        task = await stack.api.submit(scripted(seed=int(shared), tokens=300, rate=60))
         context = await browser.new_context(base_url=stack.url)
         page = await context.new_page()
         if not shared:
             await page.add_init_script("delete globalThis.SharedWorker")
         await page.add_init_script("addEventListener('pageshow', (event) => (globalThis.persisted = event.persisted))")
+        await page.goto("/#/new")
+        task = await stack.api.submit(scripted(seed=int(shared), tokens=300, rate=60))
         await page.goto(pages.address(task["task_id"]))
         before = await pages.until_longer(page, 50)
         await page.evaluate("globalThis.mark = 'the same page'")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.deploy.nginx import Nginx
+from tests.deploy.nginx import Nginx, self_signed
 from tests.deploy.upstream import Upstream
 
 
@@ -55,10 +53,4 @@ def front(page: Path) -> Iterator[Front]:
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A certificate for localhost and its key, signed by itself."""
-    assert shutil.which("openssl"), "the tests of the TLS variant need the openssl command"
-    folder = tmp_path_factory.mktemp("tls")
-    made, key = folder / "certificate.pem", folder / "key.pem"
-    ask = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    ask += ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-days", "2"]
-    subprocess.run([*ask, "-keyout", str(key), "-out", str(made)], check=True, capture_output=True)
-    return made, key
+    return self_signed(tmp_path_factory.mktemp("tls"))

@@ -36,6 +36,16 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
+def self_signed(folder: Path) -> tuple[Path, Path]:
+    """A certificate for localhost, signed by itself, and its key."""
+    assert shutil.which("openssl"), "the tests of the TLS variant need the openssl command"
+    made, key = folder / "certificate.pem", folder / "key.pem"
+    ask = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    ask += ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-days", "2"]
+    subprocess.run([*ask, "-keyout", str(key), "-out", str(made)], check=True, capture_output=True)
+    return made, key
+
+
 def _replace(text: str, old: str, new: str, *, times: int = 1) -> str:
     found = text.count(old)
     assert found == times, f"{old!r} is there {found} times instead of {times}"

@@ -5,6 +5,7 @@ import { getHistory, getInput, getRendered, getResult, getTask, serverNow } from
 import { Connection } from "./connection.js";
 import { announce, fill, h, icon, toast } from "./dom.js";
 import { resume, watch } from "./feed.js";
+import { placeOf } from "./history.js";
 import { InputCard, Steps } from "./input.js";
 import { Items } from "./items.js";
 import { Plot } from "./plot.js";
@@ -237,7 +238,8 @@ export class TaskPage {
       if (this.#closed) return;
       this.#task = task;
       this.#listening.look(task);
-      if (this.#view && isTerminal(this.#view) && !TERMINAL.has(task.state)) resume(); // replayed somewhere else
+      // Replayed somewhere else; an answer that was overtaken by the end is older than what is here.
+      if (this.#view && isTerminal(this.#view) && !TERMINAL.has(task.state) && placeOf(task.last_event_id ?? "") > placeOf(this.#view.lastEventId)) resume();
       if (TERMINAL.has(task.state)) this.#story.look(task);
       this.#soon();
     } catch {
