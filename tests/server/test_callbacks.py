@@ -4,8 +4,12 @@ results that outlive their time in Redis."""
 from __future__ import annotations
 
 import asyncio
+import json
+import socket
+import socketserver
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -20,6 +24,7 @@ from tests.support.desk import Desk
 from tests.support.wait import until, until_sync
 from unbroken.server import callbacks
 from unbroken.server.context import Services
+from unbroken.tasks import keys
 from unbroken.tasks.settings import Settings
 
 SECRET = "whsec_" + "c2VjcmV0LWZvci10ZXN0cy1vbmx5" * 2
@@ -98,6 +103,105 @@ async def test_an_end_is_told_signed_and_again_until_it_is_heard(
 
 async def _is(desk: Desk, task_id: str, outcome: str) -> bool:
     return (await desk.store.get(task_id, None)).text("callback_state") == outcome
+
+
+@contextmanager
+def hostile(answer: Callable[[socket.socket], None]) -> Iterator[str]:
+    """A receiver that does to each connection whatever the test wants. Gives its address."""
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(65_536)
+            with suppress(OSError):
+                answer(self.request)
+
+    server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads, server.block_on_close = True, False
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/hook"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+async def _ended(calling: httpx.AsyncClient, desk: Desk, url: str) -> str:
+    """A completed task with a callback to this address."""
+    await calling.post("/api/tasks", json=body(url))
+    held = await desk.claim()
+    await desk.complete(held.lease, "")
+    return held.lease.task_id
+
+
+async def test_a_receiver_that_never_ends_its_answer_holds_up_nobody(
+    calling: httpx.AsyncClient, desk: Desk, ear: Ear, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(callbacks, "TIMEOUT_S", 3.0)
+    over = threading.Event()
+
+    def drip(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\n")
+        while not over.wait(0.1):  # no silence is ever long enough for a timeout of one read
+            connection.sendall(b"x-more: yes\r\n")
+
+    with hostile(drip) as url:
+        try:
+            slow = await _ended(calling, desk, url)
+            await until(lambda: _tries(desk, slow), "the slow receiver to be called")
+            await _ended(calling, desk, ear.url)
+            await until(lambda: ear.heard, "the other receiver to be called")
+            assert not (await desk.store.get(slow, None)).text("callback_state"), "the slow one is still under way"
+            assert (await calling.get("/readyz")).status_code == 200
+            await until(lambda: _is(desk, slow, "no answer within 3 s"), "one time limit for the whole call")
+        finally:
+            over.set()
+
+
+async def _tries(desk: Desk, task_id: str) -> bool:
+    return (await desk.store.get(task_id, None)).num("callback_tries") > 0
+
+
+async def test_an_answer_without_an_end_is_not_read(calling: httpx.AsyncClient, desk: Desk) -> None:
+    sent, cut = [0], threading.Event()
+
+    def flood(connection: socket.socket) -> None:
+        try:
+            connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+            while True:
+                sent[0] += connection.send(b"x" * 65_536)
+        except OSError:
+            cut.set()
+
+    with hostile(flood) as url:
+        task_id = await _ended(calling, desk, url)
+        await until(lambda: _is(desk, task_id, "delivered"), "the status to be enough")
+        await until(cut.is_set, "the connection to be closed")
+    assert sent[0] < 64 * 1024 * 1024, "what fits into the kernel's buffers and no more"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("state", "dreaming"), ("callback_tries", "many"), ("max_attempts", "x"), ("created", "9e999")]
+)
+async def test_a_damaged_record_harms_only_its_own_callback(
+    desk: Desk, settings: Settings, ear: Ear, name: str, value: str
+) -> None:
+    bad, sound = [(await desk.submit(callback=ear.url)).id for _ in range(2)]
+    for _ in range(2):
+        await desk.complete((await desk.claim()).lease, "")
+    await desk.redis.hset(keys.key("task", bad), name, value)
+    allowed = settings.model_copy(update={"webhook_secret": _secret(), "webhook_private": True})
+    with running(allowed) as site:
+        await until(lambda: ear.heard, "the sound one to be called", within=20)
+        (loop,) = [loop for loop in site.services.loops if loop.name == "callbacks"]
+        await until(lambda: loop.finished, "the loop to have done its work")
+    assert [_data(raw)["task_id"] for _, raw in ear.heard] == [sound]
+
+
+def _data(raw: bytes) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(raw)["data"]
+    return data
 
 
 async def test_a_receiver_that_is_gone_is_not_called_again(calling: httpx.AsyncClient, desk: Desk, ear: Ear) -> None:

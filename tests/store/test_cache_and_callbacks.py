@@ -83,3 +83,42 @@ async def test_a_result_is_archived_before_it_goes(redis: object, timed: Desk) -
     assert (await timed.store.sweep())[0] == 1
     assert await timed.store.text(done) is None
     assert (await timed.store.get(done, OWNER)).num("shed") == 1
+
+
+async def _due(desk: Desk, owner: str, how_many: int) -> None:
+    """Callbacks of one owner that are due."""
+    for _ in range(how_many):
+        await desk.submit(owner, callback="https://example.org/hook")
+        await desk.complete((await desk.claim()).lease, "")
+
+
+async def test_an_owner_whose_receiver_is_slow_leaves_room_for_others(timed: Desk) -> None:
+    await _due(timed, "slow", 5)
+    await _due(timed, "other", 1)
+    taken = await timed.store.hooks(limit=10, hold_s=30, per_owner=2)
+    assert sorted(task.owner for *_, task in taken) == ["other", "slow", "slow"]
+    assert await timed.store.hooks(limit=10, hold_s=30, per_owner=2, busy={"slow": 2}) == []
+    (again,) = await timed.store.hooks(limit=10, hold_s=30, per_owner=2, busy={"slow": 1})
+    assert again[2] == 1, "to be passed over is no try"
+    assert len(await timed.store.hooks(limit=10, hold_s=30)) == 2
+
+
+async def test_thousands_of_one_owner_do_not_hide_the_others(timed: Desk) -> None:
+    await _due(timed, "slow", 1)
+    ((member, _, _, task),) = await timed.store.hooks(limit=10, hold_s=30)
+    crowd = {f"{task.id}:1": 1}
+    for at in range(1_500):
+        name = f"s0-{at:026d}"
+        await timed.redis.copy(keys.key("task", task.id), keys.key("task", name))
+        crowd[f"{name}:1"] = 2 + at
+    await timed.redis.zadd(keys.key("hooks"), crowd)
+    await _due(timed, "other", 1)
+    seen = []
+    for _ in range(2):
+        seen += await timed.store.hooks(limit=10, hold_s=30, per_owner=2, busy={"slow": 2})
+    assert [task.owner for *_, task in seen] == ["other"]
+    left = await timed.redis.zcount(keys.key("hooks"), "-inf", 1_767_225_600_000)
+    assert 100 <= left < 700, "some keep their place, the rest comes back soon"
+    await timed.set_time(1_767_225_600_000 + 10_000)
+    assert await timed.redis.zcount(keys.key("hooks"), "-inf", 1_767_225_600_000 + 10_000) == 1_501
+    assert member in crowd

@@ -3,7 +3,10 @@
 What is due stands in Redis (`hooks`), written in the same script as the end itself, so no end is forgotten; a server
 that dies over a delivery only delays it. Headers as the Standard Webhooks specification says; `webhook-id` is task and
 generation, the same at every try, so a receiver can tell a repeat. Private addresses are refused twice: by name when
-the task is submitted, and by the resolved address when the call is made, which is then made to exactly that address."""
+the task is submitted, and by the resolved address when the call is made, which is then made to exactly that address.
+
+A receiver is a stranger: each call has one time limit for all of it, only the status of its answer is looked at, and
+each delivery is a task of its own, few for one owner, so that a slow one holds up neither others nor the loop (G4)."""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ import json
 import logging
 import random
 import socket
+from collections import Counter
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
@@ -21,13 +25,16 @@ from standardwebhooks.webhooks import Webhook
 
 from unbroken.server.context import Services
 from unbroken.server.loops import Repeating
+from unbroken.tasks.errors import StoreUnavailable
 from unbroken.tasks.record import Task
 from unbroken.tasks.settings import Settings
 
 log = logging.getLogger("unbroken.callbacks")
-TIMEOUT_S = 10.0
+TIMEOUT_S = 10.0  # for one whole call: name, connection, headers
 HOLD_S = 60.0  # a taken callback comes due again after this, should its server die
-AT_ONCE = 8
+AT_ONCE = 64  # deliveries of one server
+AT_ONCE_OWNER = 8  # of them for one owner
+TURN_S = 0.5  # how long a step waits for a place to become free
 TRIES = 8
 WAITS_S = (5, 30, 120, 600, 1_800, 3_600, 7_200)  # before the next try; spread by jitter
 
@@ -90,18 +97,36 @@ class Callbacks(Repeating):
     def __init__(self, services: Services) -> None:
         super().__init__(services)
         self._client: httpx.AsyncClient | None = None
+        self._under_way: dict[asyncio.Task[None], str] = {}
+        """Deliveries, and whose they are."""
         self.sent = 0
         self.given_up = 0
 
     async def step(self) -> bool:
-        """Take what is due and try each once."""
-        settings = self.services.settings
+        """Take what is due and begin to deliver it."""
+        settings, free = self.services.settings, AT_ONCE - len(self._under_way)
         if settings.webhook_secret is None:
             return False
-        due = await self.services.store.hooks(limit=AT_ONCE, hold_s=HOLD_S)
-        signer = Webhook(settings.webhook_secret.get_secret_value())
-        await asyncio.gather(*(self._deliver(signer, *hook) for hook in due))
-        return len(due) == AT_ONCE
+        if free:
+            signer = Webhook(settings.webhook_secret.get_secret_value())
+            busy = Counter(self._under_way.values())
+            for hook in await self.services.store.hooks(limit=free, hold_s=HOLD_S, per_owner=AT_ONCE_OWNER, busy=busy):
+                delivery = asyncio.create_task(self._deliver(signer, *hook), name=f"callback {hook[0]}")
+                self._under_way[delivery] = hook[3].owner
+                delivery.add_done_callback(self._delivered)
+        if not self._under_way:
+            return False
+        done, _ = await asyncio.wait(self._under_way, timeout=TURN_S, return_when=asyncio.FIRST_COMPLETED)
+        return bool(done)  # a place became free: look at once who needs it
+
+    def _delivered(self, delivery: asyncio.Task[None]) -> None:
+        self._under_way.pop(delivery, None)
+        if delivery.cancelled() or (error := delivery.exception()) is None:
+            return
+        if isinstance(error, StoreUnavailable):
+            log.warning("%s: what came of it could not be stored, it is tried again", delivery.get_name())
+        else:
+            log.error("%s stumbled; it is tried again", delivery.get_name(), exc_info=error)
 
     async def _deliver(self, signer: Webhook, member: str, url: str, tries: int, task: Task) -> None:
         outcome, final = await self._try(signer, member, url, task)
@@ -117,7 +142,10 @@ class Callbacks(Repeating):
 
     async def _try(self, signer: Webhook, member: str, url: str, task: Task) -> tuple[str, bool]:
         """One call: (what came of it, no use to try again)."""
-        body, now = message(task), datetime.now(UTC)
+        try:
+            body, now = message(task), datetime.now(UTC)
+        except (ValueError, ArithmeticError):
+            return "the task's record cannot be read", True
         headers = {
             "content-type": "application/json",
             "user-agent": "unbroken",
@@ -126,22 +154,30 @@ class Callbacks(Repeating):
             "webhook-signature": signer.sign(member, now, body.decode()),
         }
         try:
-            parts = httpx.URL(url)
-            port = parts.port or (443 if parts.scheme == "https" else 80)
-            address = await resolve(parts.host, port, private=self.services.settings.webhook_private)
-            answer = await self._http().post(
-                parts.copy_with(host=address),
-                content=body,
-                headers={**headers, "host": parts.netloc.decode("ascii")},
-                extensions={"sni_hostname": parts.host},
-            )
+            async with asyncio.timeout(TIMEOUT_S):
+                status = await self._call(httpx.URL(url), body, headers)
         except Forbidden as error:
             return str(error), True
+        except (TimeoutError, httpx.TimeoutException):
+            return f"no answer within {TIMEOUT_S:g} s", False
         except (httpx.HTTPError, httpx.InvalidURL, OSError, UnicodeError) as error:
             return type(error).__name__, False
-        if answer.is_success:
+        if 200 <= status < 300:
             return "delivered", True
-        return f"status {answer.status_code}", answer.status_code == 410
+        return f"status {status}", status == 410
+
+    async def _call(self, url: httpx.URL, body: bytes, headers: dict[str, str]) -> int:
+        """The status of the answer. Its body is never read: it may be slow, or without an end."""
+        port = url.port or (443 if url.scheme == "https" else 80)
+        address = await resolve(url.host, port, private=self.services.settings.webhook_private)
+        async with self._http().stream(
+            "POST",
+            url.copy_with(host=address),
+            content=body,
+            headers={**headers, "host": url.netloc.decode("ascii")},
+            extensions={"sni_hostname": url.host},
+        ) as answer:
+            return answer.status_code
 
     def _http(self) -> httpx.AsyncClient:
         if self._client is None:
@@ -150,6 +186,9 @@ class Callbacks(Repeating):
         return self._client
 
     async def close(self) -> None:
-        """Release the connections."""
+        """Give up what is under way (it comes due again), and release the connections."""
+        for delivery in (under_way := list(self._under_way)):
+            delivery.cancel()
+        await asyncio.gather(*under_way, return_exceptions=True)
         if self._client is not None:
             await self._client.aclose()

@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -144,6 +144,17 @@ class Store(Log):
         """Records in one round trip, whoever they belong to; None for what does not exist or cannot be read."""
         return await self._read(ids)
 
+    def views(self, tasks: Sequence[Task]) -> list[dict[str, Any]]:
+        """As the API shows them in a list. A record with a damaged field is left out and told in the log: asked for
+        alone it is an error, but it harms only its own task."""
+        found = []
+        for task in tasks:
+            try:
+                found.append(task.view())
+            except (ValueError, ArithmeticError) as error:
+                self._unreadable(task.id, error)
+        return found
+
     async def list_tasks(
         self,
         owner: str,
@@ -233,17 +244,17 @@ class Store(Log):
                 replies = await pipe.execute()
         answer = []
         for group, count, examples in zip(groups, replies[::2], replies[1::2], strict=True):
-            tasks = [t for t in await self._read([raw.decode() for raw in examples]) if t]
-            if count and tasks:
-                newest = tasks[0]
+            views = self.views([t for t in await self._read([raw.decode() for raw in examples]) if t])
+            if count and views:
+                newest = views[0]
                 answer.append(
                     {
                         "group": group.decode(),
                         "count": count,
-                        "kind": newest.kind,
-                        "error": newest.error,
-                        "last_failed_at": newest.view()["finished_at"],
-                        "examples": [t.id for t in tasks],
+                        "kind": newest["kind"],
+                        "error": newest["error"],
+                        "last_failed_at": newest["finished_at"],
+                        "examples": [view["task_id"] for view in views],
                     }
                 )
         return answer
@@ -277,13 +288,22 @@ class Store(Log):
         """The result is in the object store now."""
         await self.calls.call("archived", keys.key("task", task_id), task_id)
 
-    async def hooks(self, *, limit: int, hold_s: float) -> list[tuple[str, str, int, Task]]:
-        """Callbacks that are due: (member for `hook_end`, URL, number of this try, task)."""
-        reply = await self.calls.call("hooks", keys.key("hooks"), limit, int(hold_s * 1000))
-        return [
-            (m.decode(), url.decode(), int(tries), Task(m.decode().rpartition(":")[0], pairs(record)))
-            for m, url, tries, record in reply
-        ]
+    async def hooks(
+        self, *, limit: int, hold_s: float, per_owner: int = 0, busy: Mapping[str, int] | None = None
+    ) -> list[tuple[str, str, int, Task]]:
+        """Callbacks that are due: (member for `hook_end`, URL, number of this try, task); with `per_owner` only so
+        many for one owner, `busy` counted. One whose record cannot be read comes due again later."""
+        flat = [part for pair in (busy or {}).items() for part in pair]
+        hold = int(hold_s * 1000)
+        reply = await self.calls.call("hooks", keys.key("hooks"), limit, hold, per_owner, *flat)
+        found = []
+        for member, url, tries, record in reply:
+            task_id = member.decode().rpartition(":")[0]
+            try:
+                found.append((member.decode(), url.decode(), int(tries), Task(task_id, pairs(record))))
+            except (Corrupt, ValueError) as error:
+                self._unreadable(task_id, error)
+        return found
 
     async def hook_end(self, member: str, *, again_s: float | None, outcome: str) -> None:
         """A callback is over (`again_s` None), or is tried again in so many seconds."""
