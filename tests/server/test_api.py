@@ -119,6 +119,23 @@ async def test_run_at_waits(client: httpx.AsyncClient, desk: Desk) -> None:
     assert isinstance(await desk.holder().claim("t"), float)
 
 
+@pytest.mark.parametrize("far", ["9999-12-31T23:59:59-12:00", "9999-12-31T23:59:00-00:01"])
+async def test_what_no_calendar_knows_is_refused(client: httpx.AsyncClient, far: str) -> None:
+    body = problem(await client.post("/api/tasks", json=GOOD | {"run_at": far}), 422)
+    assert [error["field"] for error in body["errors"]] == ["run_at"]
+    assert (await client.get("/api/tasks")).json()["items"] == []
+
+
+async def test_the_ends_of_the_calendar_can_be_asked_for(client: httpx.AsyncClient, desk: Desk) -> None:
+    never = await submit(client, run_at="9999-12-31T23:59:59.999999Z")
+    assert never["retry_at"] == "9999-12-31T23:59:59.999Z"
+    long_ago = await submit(client, run_at="0001-01-01T00:00:00+14:00")
+    assert (await desk.claim()).lease.task_id == long_ago["task_id"]
+    listed = (await client.get("/api/tasks")).json()["items"]
+    assert [task["task_id"] for task in listed] == [long_ago["task_id"], never["task_id"]]
+    assert listed[1]["retry_at"] == never["retry_at"]
+
+
 # show and list
 
 

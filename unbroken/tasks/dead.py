@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from unbroken.tasks import keys
+from unbroken.tasks.errors import StoreUnavailable
 from unbroken.tasks.refusals import why
 from unbroken.tasks.store import Store, new_call
 
+log = logging.getLogger("unbroken.tasks")
 AT_ONCE = 200  # scripts in one round trip
 NO_TASK = "There is no such task."
+DAMAGED = "What is stored of this task is damaged."
 
 
 async def replay_many(store: Store, ids: Sequence[str], owner: str, *, actor: str) -> tuple[list[str], dict[str, str]]:
@@ -28,13 +32,16 @@ async def replay_many(store: Store, ids: Sequence[str], owner: str, *, actor: st
         part = known[at : at + AT_ONCE]
         calls = [("replay", keys.key("task", task_id), (task_id, owner, actor, call)) for task_id in part]
         for task_id, reply in zip(part, await store.calls.call_many(calls), strict=True):
-            if isinstance(reply, Exception):
+            if isinstance(reply, StoreUnavailable):
                 raise reply
             match reply:
                 case [b"OK", *_]:
                     done.append(task_id)
                 case [b"REFUSED", state]:
                     refused[task_id] = why("replay", state.decode())
+                case Exception():  # a damaged record harms only its task
+                    log.warning("%s cannot be replayed: %s", task_id, reply)
+                    refused[task_id] = DAMAGED
                 case _:
                     refused[task_id] = NO_TASK
     return done, refused

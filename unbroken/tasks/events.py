@@ -8,7 +8,7 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 STATUS, CHUNK, PROGRESS, ITEM, CHECKPOINT = "status", "chunk", "progress", "item", "checkpoint"
@@ -19,6 +19,9 @@ NAMES = frozenset({STATUS, CHUNK, PROGRESS, ITEM, CHECKPOINT}) | TERMINAL_EVENTS
 # One chunk's text stays below this, so that its frame stays below 64 KiB however it is escaped
 # (a character outside the BMP takes 12 bytes as escaped JSON).
 MAX_CHUNK = 4_096
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+LAST_MS = 253_402_300_799_999  # the end of the year 9999: ISO 8601 and Python's calendar say nothing later
 
 _ID = re.compile(r"^(\d{1,16})-(\d{1,16})\Z", re.ASCII)
 
@@ -84,7 +87,8 @@ def sha256(text: bytes) -> str:
 
 
 def iso(ms: int | None) -> str | None:
-    """Redis milliseconds as ISO 8601 UTC with milliseconds."""
+    """Redis milliseconds as ISO 8601 UTC with milliseconds; what lies beyond the calendar is its last moment."""
     if ms is None:
         return None
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    at = EPOCH + timedelta(milliseconds=max(0, min(ms, LAST_MS)))
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -5,10 +5,12 @@ bytes."""
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+
+from unbroken.tasks.events import EPOCH, LAST_MS
 
 MAX_PROMPT = 1_000_000  # characters; a long book chapter several times over
 MAX_ITEMS = 1_000
@@ -125,4 +127,11 @@ class Submit(Strict):
     def _aware(cls, given: datetime | None) -> datetime | None:
         if given is not None and given.tzinfo is None:
             raise ValueError("Needs a time zone, such as 2026-01-31T18:00:00Z.")
+        if given is not None and due_ms(given) > LAST_MS:
+            raise ValueError("Must be before the year 10000 in UTC.")
         return given
+
+
+def due_ms(run_at: datetime | None) -> int:
+    """When it is due, in milliseconds of UTC; 0 = now, also for every time before 1970."""
+    return max(0, (run_at - EPOCH) // timedelta(milliseconds=1)) if run_at else 0

@@ -5,9 +5,10 @@ The public object never holds the input's or the result's text: polling stays ch
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from unbroken.tasks.errors import Corrupt
 from unbroken.tasks.events import iso
@@ -15,6 +16,18 @@ from unbroken.tasks.state import TERMINAL, State
 
 CHECKPOINT_FIELDS = ("a.event", "a.offset", "a.progress", "a.size", "a.at", "a.where")
 _STATES = frozenset(State)
+
+
+def share(raw: str | float) -> float:
+    """A progress that JSON can carry. Raises ValueError for what is no number, NaN and infinities."""
+    value = float(raw)
+    if not math.isfinite(value):
+        raise ValueError("a progress is a finite number")
+    return value
+
+
+def _no_number(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no JSON")
 
 
 def pairs(flat: Sequence[bytes]) -> dict[str, bytes]:
@@ -38,7 +51,7 @@ class CheckpointInfo:
         return {
             "event_id": self.event_id,
             "offset": self.offset,
-            "progress": self.progress,
+            "progress": share(self.progress),
             "size": self.size,
             "saved_at": iso(self.saved_ms),
             "where": "inline" if self.where == "inline" else "object",
@@ -113,7 +126,7 @@ class Task:
         raw = self.fields.get("error", b"")
         if not raw:
             return None
-        value = json.loads(raw)
+        value = json.loads(raw, parse_constant=_no_number)
         return value if isinstance(value, dict) else None
 
     def _callback(self) -> dict[str, Any] | None:
@@ -141,7 +154,7 @@ class Task:
             "max_crashes": self.num("max_crashes"),
             "recovery": self.text("recovery"),
             "timeout_s": self.num("timeout_ms") / 1000,
-            "progress": float(self.text("progress") or 0),
+            "progress": share(self.text("progress") or 0),
             "done": self.num("done"),
             "total": int(total) if total else None,
             "unit": self.text("unit"),

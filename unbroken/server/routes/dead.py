@@ -45,7 +45,7 @@ async def index(request: Request) -> Response:
         return JSONResponse({"groups": await shared.store.dead_groups(who.owner, limit=limit)}, headers=NO_STORE)
     ids = await shared.store.dead_ids(who.owner, group, limit=limit) if group else []
     tasks = await shared.store.read_many(ids, who.owner) if ids else []
-    return JSONResponse({"group": group, "items": [task.view() for task in tasks]}, headers=NO_STORE)
+    return JSONResponse({"group": group, "items": shared.store.views(tasks)}, headers=NO_STORE)
 
 
 async def replay(request: Request) -> Response:

@@ -16,7 +16,7 @@ from unbroken.server.context import Services, services
 from unbroken.server.problems import Problem, field_error, invalid, retry_after
 from unbroken.server.query import one_of, query, whole
 from unbroken.tasks.errors import NotFound
-from unbroken.tasks.inputs import Submit
+from unbroken.tasks.inputs import Submit, due_ms
 from unbroken.tasks.keys import is_task_id
 from unbroken.tasks.record import Task
 from unbroken.tasks.state import State
@@ -86,7 +86,7 @@ def prepare(shared: Services, owner: str, body: dict[str, Any]) -> NewTask:
         max_attempts=submit.max_attempts,
         max_crashes=submit.max_crashes,
         timeout_ms=max(1, int(submit.timeout_s * 1000)),
-        due_ms=max(0, int(submit.run_at.timestamp() * 1000)) if submit.run_at else 0,
+        due_ms=due_ms(submit.run_at),
         head_ms=int(head * 1000),
         cache_ms=int(submit.cache_s * 1000),
         callback=submit.callback or "",
@@ -113,7 +113,7 @@ async def index(request: Request) -> Response:
     except ValueError:
         raise field_error("cursor", "This is not a cursor of this list.", 400) from None
     # the state in the record is newer than the list it was found in
-    items = [task.view() for task in page.tasks if state is None or task.state == state]
+    items = shared.store.views([task for task in page.tasks if state is None or task.state == state])
     return JSONResponse({"items": items, "next_cursor": page.cursor}, headers=PRIVATE)
 
 
