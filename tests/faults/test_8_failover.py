@@ -14,8 +14,11 @@ from tests.support.redis_proxy import RedisProxy
 from tests.support.valkey import Valkey
 from tests.support.viewer import Viewer, WireError
 from tests.support.wait import until
+from unbroken.tasks import keys
 
 TOKENS = 200
+ITEMS: dict[str, object] = {"instruction": "Say it.", "items": [f"item {n}" for n in range(60)]}
+ITEMS["scripted"] = {"tokens": 10, "rate": 20}
 QUICK = {"repl-diskless-sync-delay": "0"}
 
 
@@ -48,12 +51,19 @@ async def test_a_replica_takes_over_without_the_last_moment() -> None:
 
             await until(following, "the replica to follow")
             ids = [(await stack.api.submit(scripted(seed=n, tokens=TOKENS, rate=40)))["task_id"] for n in range(4)]
+            batch = (await stack.api.submit(ITEMS, kind="batch"))["task_id"]
             viewers = [Viewer(stack.url, task_id) for task_id in ids]
             watching = asyncio.gather(*(watch(viewer) for viewer in viewers))
             await asyncio.gather(*(viewer.seen(300) for viewer in viewers))
             await desk.redis.execute_command("REPLICAOF", "NO", "ONE")  # from here on it hears no more
             known = [len(viewer.text) for viewer in viewers]
+            finished = await desk.redis.hlen(keys.key("items", batch))
             lost = (await stack.api.submit(scripted(seed=9, tokens=20)))["task_id"]
+
+            async def more_items() -> bool:
+                return bool((await stack.api.task(batch))["done"] >= finished + 2)
+
+            await until(more_items, "items that the replica does not hear of")
             await asyncio.gather(*(viewer.seen(at + 150) for viewer, at in zip(viewers, known, strict=True)))
             epochs = [int((await stack.api.task(task_id))["last_event_id"].split("-")[0]) for task_id in ids]
             await asyncio.to_thread(primary.kill)
@@ -71,4 +81,7 @@ async def test_a_replica_takes_over_without_the_last_moment() -> None:
                 viewer.check()
                 assert viewer.text == story(seed=n, tokens=TOKENS)
             assert (await stack.api.http.get(f"/api/tasks/{lost}")).status_code == 404, "only what nobody else heard of"
-            await sound(desk, ids)
+            await stack.api.until_state(batch, "completed", within=60)
+            result = (await stack.api.http.get(f"/api/tasks/{batch}/result")).json()
+            assert [item["index"] for item in result["items"]] == list(range(60)), "items are missing"
+            await sound(desk, [*ids, batch])

@@ -72,6 +72,9 @@ class Holder:
         found: list[Any] = []
         for group, reply in zip(groups, replies, strict=True):
             found += [reply] * len(group) if isinstance(reply, Exception) else reply
+        for (lease, _), reply in zip(batches, found, strict=True):
+            if isinstance(reply, list) and reply[0] in _FINE:
+                lease.heard(reply[1])
         return found
 
     def _append(self, batches: Sequence[tuple[Lease, Batch]]) -> tuple[str, list[str], list[Arg]]:
@@ -94,7 +97,8 @@ class Holder:
         """Set one item's result. Returns whether it was set now (False: it was set before), and the owner's wish."""
         reply = await self.calls.call("item", lease.key, *lease.args, self.settings.lease_ms, index, data, total)
         _check(reply)
-        return reply[0] == b"OK", (reply[2] or b"").decode()
+        lease.heard(reply[2])
+        return reply[0] == b"OK", (reply[3] or b"").decode()
 
     async def checkpoint(
         self,
@@ -125,6 +129,7 @@ class Holder:
             data,
         )
         _check(reply)
+        lease.heard(reply[1].rpartition(b"-")[2])
         return str(reply[2].decode())
 
     async def complete(
@@ -240,6 +245,7 @@ def _claimed(reply: Any, token: str) -> Claimed | float | Exception:
         case [b"TASK", task_id, record, data, ckpt]:
             fields = pairs(record)
             lease = Lease(task_id.decode(), fields["epoch"].decode(), token)
+            lease.heard(fields["n"])
             saved = pairs(ckpt)
             return Claimed(lease, fields, data, checkpoints(saved), len({name[:2] for name in saved}))
         case [b"NONE", wait]:
@@ -263,6 +269,9 @@ def wish(reply: Any) -> str:
     return str((reply[-1] or b"").decode())
 
 
+_FINE = (b"OK", b"SAME")
+
+
 def _check(reply: Any) -> None:
     if isinstance(reply, ResponseError):
         raise Broken(str(reply))
@@ -271,7 +280,7 @@ def _check(reply: Any) -> None:
     word = reply[0]
     if word == b"LOST":
         raise LeaseLost(reply[1].decode())
-    if word in (b"GAP", b"BEHIND", b"MISMATCH"):
+    if word in (b"GAP", b"BEHIND", b"SHORT", b"MISMATCH"):
         raise WentBack(b" ".join(part if isinstance(part, bytes) else str(part).encode() for part in reply).decode())
-    if word not in (b"OK", b"SAME"):
+    if word not in _FINE:
         raise Broken(b" ".join(part if isinstance(part, bytes) else str(part).encode() for part in reply).decode())

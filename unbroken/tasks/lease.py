@@ -10,18 +10,31 @@ from unbroken.tasks.connection import Arg
 from unbroken.tasks.errors import Corrupt
 
 
+@dataclass(slots=True)
+class Known:
+    """n: number of the newest event that Redis told of."""
+
+    n: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to run a task: the fencing token of every write."""
+    """The right to run a task: the fencing token of every write. Each write also says how much its lease was told of:
+    a Redis that knows less went back in time, and nothing is put on top of that."""
 
     task_id: str
     epoch: str
     token: str
+    known: Known = field(default_factory=Known, compare=False, repr=False)
 
     @property
-    def args(self) -> tuple[str, str, str]:
+    def args(self) -> tuple[str, str, str, int]:
         """As every fenced script takes it."""
-        return self.task_id, self.epoch, self.token
+        return self.task_id, self.epoch, self.token, self.known.n
+
+    def heard(self, n: bytes) -> None:
+        """A reply told of events up to `n`."""
+        self.known.n = max(self.known.n, int(n))
 
     @property
     def key(self) -> str:

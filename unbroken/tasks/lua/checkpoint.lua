@@ -1,22 +1,23 @@
 -- checkpoint: save a point to continue from; the newest two are kept.
--- KEYS: task record. ARGV: prefix, id, epoch, lease, lease ms, seq (1, 2, ... within the lease), offset (code points),
+-- KEYS: task record. ARGV: prefix, id, epoch, lease, known n, lease ms, seq (1, 2, ... within the lease), offset (code points),
 --   progress, schema, codec, raw length, size, sha256, where ('inline' or an object's key), data ('' for an object).
 -- Replies: {OK, event id, key of an object that nobody refers to any more or ''} | {SAME, ...} | {LOST, state}
---   | {BEHIND, length} the text up to `offset` is not in the log: our mistake.
+--   | {BEHIND, n} as everywhere | {SHORT, length} the text up to `offset` is not in the log: our mistake.
 -- Atomic, since a reader must see the old one or the new one; the object is written before, the pointer moves here,
 -- under the fence.
 -- include: base held
 local t = load(ARGV[2])
-if not held(t) then
-  return not_held(t)
+local no = refusal(t)
+if no then
+  return no
 end
 local where = key('ckpt', t.id)
 local old = redis.call('HMGET', where, 'a.epoch', 'a.seq', 'a.event', 'b.where')
-if old[1] == ARGV[3] and tonumber(old[2]) >= tonumber(ARGV[6]) then
+if old[1] == ARGV[3] and tonumber(old[2]) >= tonumber(ARGV[7]) then
   return {'SAME', old[3], ''}
 end
-if t.length ~= ARGV[7] then
-  return {'BEHIND', t.length}
+if t.length ~= ARGV[8] then
+  return {'SHORT', t.length}
 end
 local orphan = ''
 if old[1] then
@@ -33,12 +34,12 @@ if old[1] then
   end
   redis.call('HSET', where, unpack(previous))
 end
-local till = renew(t, tonumber(ARGV[5]))
-emit(t, 'checkpoint', '{"offset":' .. ARGV[7] .. ',"progress":' .. ARGV[8] .. ',"saved_at":"' .. iso(NOW) .. '"}')
+local till = renew(t, tonumber(ARGV[6]))
+emit(t, 'checkpoint', '{"offset":' .. ARGV[8] .. ',"progress":' .. ARGV[9] .. ',"saved_at":"' .. iso(NOW) .. '"}')
 local event = t.epoch .. '-' .. int(t.n)
-redis.call('HSET', where, 'a.v', 1, 'a.epoch', ARGV[3], 'a.seq', ARGV[6], 'a.event', event, 'a.offset', ARGV[7],
-  'a.bytes', t.bytes, 'a.progress', ARGV[8], 'a.schema', ARGV[9], 'a.codec', ARGV[10], 'a.raw', ARGV[11],
-  'a.size', ARGV[12], 'a.sha256', ARGV[13], 'a.where', ARGV[14], 'a.data', ARGV[15], 'a.at', int(NOW))
+redis.call('HSET', where, 'a.v', 1, 'a.epoch', ARGV[3], 'a.seq', ARGV[7], 'a.event', event, 'a.offset', ARGV[8],
+  'a.bytes', t.bytes, 'a.progress', ARGV[9], 'a.schema', ARGV[10], 'a.codec', ARGV[11], 'a.raw', ARGV[12],
+  'a.size', ARGV[13], 'a.sha256', ARGV[14], 'a.where', ARGV[15], 'a.data', ARGV[16], 'a.at', int(NOW))
 save(t, 'lease_until', till)
 publish(t)
 return {'OK', event, orphan}

@@ -1,19 +1,19 @@
 -- release: give a running task back in order: to the queue at its old place (SIGTERM; costs no budget), or to paused.
--- KEYS: task record. ARGV: prefix, id, epoch, lease, byte offset, text, length, to (recovering|paused), reason,
+-- KEYS: task record. ARGV: prefix, id, epoch, lease, known n, byte offset, text, length, to (recovering|paused), reason,
 --   number of events, then name, data, aux.
--- Replies: {OK, state} | {SAME, state} | {LOST, state} | {GAP, bytes}.
+-- Replies: {OK, state} | {SAME, state} | {LOST, state} | {GAP, bytes} | {BEHIND, n}.
 -- flags: allow-oom
 -- include: base queue held
 local t = load(ARGV[2])
-local at = tonumber(ARGV[5])
-local no = refusal(t, at)
+local at = tonumber(ARGV[6])
+local no = no_end(t, at)
 if no then
   return no
 end
-apply(t, at, ARGV[6], ARGV[7], 10)
+apply(t, at, ARGV[7], ARGV[8], 11)
 redis.call('HSET', KEYS[1], 'left', ARGV[4], 'bytes', t.bytes, 'length', t.length)
-if ARGV[8] == 'paused' then
-  park(t, 'park', t.worker, ARGV[9])
+if ARGV[9] == 'paused' then
+  park(t, 'park', t.worker, ARGV[10])
 elseif t.wish == 'pause' then
   park(t, 'park', t.worker, 'requested')
 else

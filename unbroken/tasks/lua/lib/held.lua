@@ -1,5 +1,6 @@
 -- What a worker may do: everything here checks the fence first.
--- ARGV[2] id, ARGV[3] epoch, ARGV[4] lease: equality of both, never "at least" (G6).
+-- ARGV[2] id, ARGV[3] epoch, ARGV[4] lease: equality of both, never "at least" (G6). ARGV[5], known n: the number of the
+-- newest event that this lease was told of.
 
 local function holds(t, epoch, lease)
   return t and t.state == 'processing' and t.epoch == epoch and t.lease == lease
@@ -29,15 +30,24 @@ local function glance(where, id, ...)
   return t
 end
 
--- Why a lease cannot be ended with this last text (at byte `at`): the answer to its worker, or nil when it can. An end
--- that is sent again, since its reply was lost, is recognised by what this lease left behind (G14).
-local function refusal(t, at)
-  if not held(t) then
-    return t and t.left == ARGV[4] and {'SAME', t.state} or not_held(t)
+-- Fewer events than the lease was told of: Redis went back in time (a failover, a restored file). Nothing more is put on
+-- top: what is missing, text or items, is made again by the next run, and no event id is given to two events.
+local function behind(t, known)
+  return tonumber(t.n) < tonumber(known) and {'BEHIND', t.n} or nil
+end
+
+-- Why this lease may not write: the answer to its worker, or nil when it may.
+local function refusal(t)
+  return not held(t) and not_held(t) or behind(t, ARGV[5])
+end
+
+-- Why this lease may not end with this last text (at byte `at`), or nil. An end that is sent again, since its reply was
+-- lost, is recognised by what the lease left (G14).
+local function no_end(t, at)
+  if t and t.left == ARGV[4] and not held(t) then
+    return {'SAME', t.state}
   end
-  if at > tonumber(t.bytes) then
-    return {'GAP', t.bytes}
-  end
+  return refusal(t) or at > tonumber(t.bytes) and {'GAP', t.bytes} or nil
 end
 
 local function renew(t, lease_ms)
