@@ -24,15 +24,15 @@ def test_serves_and_ends_at_sigterm(tmp_path: Path) -> None:
         assert str(Path(sys.prefix)) not in models.text
         assert models.headers.get("access-control-allow-origin", "") == ""
         llama.process.send_signal(signal.SIGTERM)
-        assert llama.process.wait(20) == 0
+        assert llama.process.wait(60) == 0
 
 
 def test_ends_with_its_parent(tmp_path: Path) -> None:
     port = free_port()
     code = f"""
 import subprocess, sys, time
-child = subprocess.Popen([sys.executable, "-m", {MODULE!r}, "--port={port}", "--slot-dir={tmp_path}"],
-                         stdout=subprocess.DEVNULL)
+arguments = ["--port={port}", "--slot-dir={tmp_path}", "--threads=1"]
+child = subprocess.Popen([sys.executable, "-m", {MODULE!r}, *arguments], stdout=subprocess.DEVNULL)
 print(child.pid, flush=True)
 time.sleep(600)
 """
@@ -43,7 +43,7 @@ time.sleep(600)
     os.kill(parent.pid, signal.SIGKILL)
     parent.wait()
     parent.stdout.close()
-    gone, _ = psutil.wait_procs([child], timeout=20)
+    gone, _ = psutil.wait_procs([child], timeout=60)  # it looks when the model is loaded
     assert gone
 
 
