@@ -59,7 +59,7 @@ def running(settings: Settings) -> Iterator[Site]:
             if server.started:
                 app.state.stop()
             server.should_exit = True
-            thread.join(20)
+            thread.join(60)
             assert not thread.is_alive(), f"the server does not stop:\n{_what_runs(thread)}"
 
 
