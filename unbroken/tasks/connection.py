@@ -197,6 +197,10 @@ class Gathered(Calls):
                 replies = await self.call_many([call for call, _ in waiting])
         except Exception as error:
             replies = [error] * len(waiting)
+            if len(waiting) > 1 and not isinstance(error, StoreUnavailable):  # one of them cannot be sent: which?
+                alone = super().call
+                calls = [alone(name, first_key, *args) for (name, first_key, args), _ in waiting]
+                replies = await asyncio.gather(*calls, return_exceptions=True)
         for (_, answer), reply in zip(waiting, replies, strict=True):
             if answer.done():
                 continue

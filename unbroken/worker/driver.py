@@ -14,6 +14,7 @@ from unbroken.tasks.errors import LeaseLost
 from unbroken.tasks.holder import Holder
 from unbroken.tasks.kind import Checkpoint, Item, Progress, Rewind, Text, Update
 from unbroken.tasks.lease import Lease
+from unbroken.worker.door import ITEM_MAX, checked
 from unbroken.worker.pump import Pump
 from unbroken.worker.saver import Saver
 from unbroken.worker.sources import End, Source
@@ -30,7 +31,12 @@ class Why(StrEnum):
     SHUTDOWN = "shutdown"
     TIMEOUT = "timeout"
     FULL = "full"
+    BROKEN = "broken"  # what it wrote was refused, or could not even be sent
     LOST = "lost"
+
+
+class _Cut(Exception):
+    """The generator was stopped and gives nothing more."""
 
 
 class Driver:
@@ -54,11 +60,11 @@ class Driver:
         """The generator came to its end: the work is done."""
 
     def stop(self, why: Why) -> None:
-        """Ask for a stop. LOST overrides everything."""
-        if self.why in (Why.LOST, Why.FULL) or (self.why is not None and why is not Why.LOST):
+        """Ask for a stop. LOST overrides everything, BROKEN a stop in order."""
+        if self.why in (Why.LOST, Why.FULL) or (self.why is not None and why not in (Why.LOST, Why.BROKEN)):
             return
         self.why = why
-        if why in (Why.LOST, Why.FULL) or (self._saver.at_offer and not self._source.steady):
+        if why in (Why.LOST, Why.FULL, Why.BROKEN) or (self._saver.at_offer and not self._source.steady):
             self.cut()
         elif self._timer is None:
             self._timer = self._loop.call_later(self._grace_s, self.cut)
@@ -88,7 +94,7 @@ class Driver:
             except End:
                 self.ended = True
                 return
-            if update is None:
+            except _Cut:
                 return
             await self._take(update)
             if self.why is not None and self._saver.at_offer:
@@ -97,7 +103,7 @@ class Driver:
                 await asyncio.sleep(0)
                 self._breath = self._loop.time()
 
-    async def _pull(self) -> Update | None:
+    async def _pull(self) -> Update:
         self._pulling = True
         try:
             return await self._source.pull()
@@ -110,31 +116,33 @@ class Driver:
         finally:
             self._pulling = False
         # Where the last offer still holds, what comes after it is left for the next run.
-        return None if self.why is Why.LOST or self._saver.at_offer else await self._source.rest()
+        dropped = self.why in (Why.LOST, Why.BROKEN) or self._saver.at_offer
+        update = None if dropped else await self._source.rest()
+        if update is None:
+            raise _Cut
+        return update
 
     async def _take(self, update: Update) -> None:
         if self.why is Why.LOST:
             raise LeaseLost
         writer = self._writer
-        match update:
-            case Text():
+        match checked(update):
+            case Text() as update:
                 self._saver.moved()
                 writer.add(update.text, update.tokens, update.mark, update.count)
                 self._saver.pace.count(update.count)
                 if writer.unflushed > UNFLUSHED_MAX and not self._cut:
                     await writer.room()
-            case Checkpoint():
+            case Checkpoint() as update:
                 await self._saver.offer(update, stopping=self.why is not None)
-            case Progress():
-                writer.progress(update.done, update.total)
-            case Item():
+            case Progress(done, total):
+                writer.progress(done, total)
+            case Item() as item:
                 self._saver.moved()
-                await self._item(update)
-            case Rewind():
+                await self._item(item)
+            case Rewind(offset):
                 self._saver.moved()
-                await writer.rewind(update.offset)
-            case _:
-                raise TypeError(f"a kind yielded {type(update).__name__}, which is not an update")
+                await writer.rewind(offset)
 
     async def _item(self, item: Item) -> None:
         data: dict[str, object] = {"index": item.index, "ok": item.error is None}
@@ -143,6 +151,8 @@ class Driver:
         else:
             data["error"] = dict(item.error)
         raw = events.encode(data)
+        if len(raw) > ITEM_MAX:
+            raise ValueError(f"an item of {len(raw)} bytes: at most {ITEM_MAX}")
         total = self._writer.total or item.index + 1
         fresh, asked = await self._pump.patiently(
             lambda: self._holder.item(self._lease, item.index, raw, total), give_up=self._lost

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from redis.exceptions import DataError
 
 from unbroken.tasks.errors import StoreUnavailable
-from unbroken.tasks.holder import Holder
+from unbroken.tasks.holder import Broken, Holder
+from unbroken.tasks.lease import Batch, Lease
 from unbroken.worker.pacing import between, full_jitter
 
 if TYPE_CHECKING:
@@ -18,6 +21,8 @@ log = logging.getLogger("unbroken.worker.pump")
 T = TypeVar("T")
 BACKOFF_BASE_S, BACKOFF_CAP_S = 0.05, 1.0
 CALLS_AT_ONCE = 64  # below the size of redis-py's pool
+ALONE_TRIES = 3
+_UNSENDABLE = (DataError, TypeError, ValueError, ArithmeticError)  # of arguments, before anything is sent
 
 
 class Outage:
@@ -39,6 +44,12 @@ class Outage:
         if self.tries:
             log.warning("%s: Redis answers again after %d tries", self._what, self.tries)
             self.tries = 0
+
+
+def _unwritable(error: Exception) -> Broken:
+    wrong = Broken(f"what was to be written is malformed: {error!r}")
+    wrong.__cause__ = error
+    return wrong
 
 
 def pause(tries: int) -> float:
@@ -86,13 +97,41 @@ class Pump:
             self._wake.set()
 
     async def _send(self, writers: dict[Writer, None]) -> None:
-        batches = [(writer, batch) for writer in writers if (batch := writer.next_batch())]
+        batches = self._batches(writers)
         if not batches:
             return
-        replies = await self._holder.append_many([(writer.lease, batch) for writer, batch in batches])
+        try:
+            replies = await self._holder.append_many([(writer.lease, batch) for writer, batch in batches])
+        except _UNSENDABLE:  # one of them cannot be sent, and the others wait for it
+            replies = [await self._alone(writer.lease, batch) for writer, batch in batches]
         self._outage.over()
         for (writer, _), reply in zip(batches, replies, strict=True):
             writer.answered(reply)
+
+    def _batches(self, writers: dict[Writer, None]) -> list[tuple[Writer, Batch]]:
+        """What there is to send. A batch that cannot be made ends the run that it is of, and nobody else's."""
+        found = []
+        for writer in writers:
+            try:
+                batch = writer.next_batch()
+            except Exception as error:
+                log.exception("%s: a batch that cannot be made", writer.lease.task_id)
+                writer.fail(_unwritable(error))
+                continue
+            if batch:
+                found.append((writer, batch))
+        return found
+
+    async def _alone(self, lease: Lease, batch: Batch) -> Any:
+        """The reply to this batch alone (to be sent again is in its nature), or in its place what is wrong with it.
+        Raises StoreUnavailable."""
+        for _ in range(ALONE_TRIES):  # a client in disorder may say such things, too
+            try:
+                return (await self._holder.append_many([(lease, batch)]))[0]
+            except _UNSENDABLE as error:
+                wrong = _unwritable(error)
+        log.error("%s: a batch that cannot be sent", lease.task_id, exc_info=wrong)
+        return wrong
 
     async def patiently(
         self, call: Callable[[], Awaitable[T]], *, give_up: Callable[[], bool] = lambda: False, full_s: float = 10.0

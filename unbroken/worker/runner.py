@@ -21,6 +21,7 @@ from unbroken.tasks.objects import Objects
 from unbroken.tasks.settings import Settings
 from unbroken.worker.backends.base import Backend
 from unbroken.worker.context import Context, ModelLimits
+from unbroken.worker.door import whole
 from unbroken.worker.driver import Driver, Why
 from unbroken.worker.ending import Result, result_of
 from unbroken.worker.failures import understood
@@ -71,8 +72,9 @@ class Runner:
     # asked from outside
 
     def stop(self, why: Why) -> None:
-        """Stop in order (a pause, a shutdown, a timeout), or at once (LOST). May be asked at any time, repeatedly."""
-        if self._why is None or why is Why.LOST:
+        """Stop in order (a pause, a shutdown, a timeout), or at once (LOST, BROKEN). May be asked at any time,
+        repeatedly."""
+        if self._why is None or why is Why.LOST or (why is Why.BROKEN and self._why is not Why.LOST):
             self._why = why
         if why is Why.LOST and self._writer is not None:
             self._writer.fail(LeaseLost())
@@ -111,6 +113,8 @@ class Runner:
     def _write_error(self, error: Exception) -> None:
         if isinstance(error, StoreUnavailable):
             self.stop(Why.FULL)
+        elif isinstance(error, Broken):
+            self.stop(Why.BROKEN)
         else:
             self.stop(Why.LOST)
 
@@ -135,7 +139,7 @@ class Runner:
 
     async def _run(self) -> None:
         try:
-            kind, data = self._known()
+            kind, data, total = self._known()
             resume = await self._patiently(lambda: load(self._claimed, kind, self._tools.holder, self._tools.objects))
         except NothingToTrust as error:
             log.error("%s: %s", self.task_id, error)
@@ -147,32 +151,35 @@ class Runner:
             await self._fail(error, self._here())
             return
         try:
-            await self._drive(kind, data, resume)
+            await self._drive(kind, data, total, resume)
         except WentBack as error:  # the lease ends, and counts as a loss: should it be our mistake, that budget ends it
             log.error("%s: left to its lease: Redis holds less than was written (%s)", self.task_id, error)
         except Broken as error:
-            log.exception("%s: refused by Redis: our own mistake", self.task_id)
+            log.exception("%s: what was to be written could not be: our own mistake", self.task_id)
             wrong = Permanent("internal", "Something went wrong inside Unbroken.", detail=str(error))
             await self._fail(wrong, self._here())
 
-    def _known(self) -> tuple[Kind, object]:
+    def _known(self) -> tuple[Kind, object, int | None]:
+        """The kind, its input and how much work that is. Raises Permanent, and what the kind's own code raises."""
         kind = self._tools.kinds.get(self._kind)
         if kind is None:
             raise Permanent("unknown_kind", f"No worker here knows the kind {self._kind!r}.")
         try:
-            return kind, kind.Input.model_validate(codec.unpack(self._claimed.input, limit=INPUT_LIMIT))
+            data = kind.Input.model_validate(codec.unpack(self._claimed.input, limit=INPUT_LIMIT))
         except Corrupt as error:
             raise Permanent("invalid_input", "The stored input cannot be read.", detail=str(error)) from error
         except ValidationError as error:
             where = ", ".join(".".join(map(str, e["loc"])) or "input" for e in error.errors()[:5])
             raise Permanent("invalid_input", f"The input does not fit the kind: {where}.", detail=str(error)) from error
+        total = kind.total(data)
+        return kind, data, None if total is None else whole("total", total)
 
     @staticmethod
     def _here() -> Last:
         """What is stored, and nothing more."""
         return Last(-1)
 
-    async def _drive(self, kind: Kind, data: object, resume: Resume) -> None:
+    async def _drive(self, kind: Kind, data: object, total: int | None, resume: Resume) -> None:
         tools, settings = self._tools, self._tools.settings
         writer = Writer(
             self._claimed, tools.holder, tools.pump, resume.raw, on_wish=self._heard, on_error=self._write_error
@@ -181,7 +188,7 @@ class Runner:
         if kind.unit == "items":
             writer.done = len(resume.items)
         if writer.total is None:
-            writer.total = kind.total(data)
+            writer.total = total
         if writer.total is None and kind.unit == "tokens":
             writer.total = settings.default_max_tokens
         if kind.continues == "state" and len(resume.text) > resume.state_offset:
@@ -200,7 +207,11 @@ class Runner:
         )
         saver.give_up = self._over
         grace = 0.2 if kind.continues == "text" else settings.drain_s / 2
-        steps = source(kind.run(context), self.task_id)
+        try:
+            steps = source(kind.run(context), self.task_id)
+        except Exception as wrong:  # the kind's own code
+            await self._fail(wrong, await writer.settle())
+            return
         self._driver = driver = Driver(self.lease, steps, writer, saver, tools.holder, tools.pump, grace_s=grace)
         if self._why is not None:
             driver.stop(self._why)
@@ -251,6 +262,8 @@ class Runner:
     async def _end(self, kind: Kind, driver: Driver, writer: Writer, saver: Saver, error: BaseException | None) -> None:
         if isinstance(error, LeaseLost) or self._why is Why.LOST:
             raise error if isinstance(error, (LeaseLost, Broken)) else LeaseLost
+        if isinstance(writer.error, Broken):  # whatever the kind made of being stopped
+            raise writer.error
         if isinstance(error, Broken):
             raise error
         if isinstance(error, (SavingFailed, StoreUnavailable)) or driver.why is Why.FULL:

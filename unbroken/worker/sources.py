@@ -81,10 +81,8 @@ class ThreadSource:
         """See Source."""
         self._step = self._ask(self._next)
         # shielded: a step cannot be cancelled, and what it gives is still wanted by `close`
-        update: Update | None = await asyncio.shield(self._step)
+        update: Update = await asyncio.shield(self._step)
         self._step = None
-        if update is None:
-            raise End
         return update
 
     async def rest(self) -> Update | None:
@@ -99,8 +97,11 @@ class ThreadSource:
         if closed is not None:
             await asyncio.shield(closed)
 
-    def _next(self) -> Update | None:
-        return next(self._stream, None)
+    def _next(self) -> Update:
+        try:
+            return next(self._stream)
+        except StopIteration:
+            raise End from None
 
     def _ask(self, job: Callable[[], Any]) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = self._loop.create_future()
