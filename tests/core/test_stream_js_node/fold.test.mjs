@@ -123,3 +123,13 @@ test("what is completed is done to its last part, as the task object says", () =
   const counted = foldAll([{ ...events[0], data: { ...events[0].data, total: null } }, events[1]]);
   assert.deepEqual([counted.done, counted.total], [378, null]);
 });
+
+test("the end of a kind of items says nothing about its text, however short that is", () => {
+  const text = { type: "chunk", data: { offset: 0, text: "sorted", progress: 0 }, id: "1-1" };
+  const item = { type: "item", data: { index: 0, ok: true, result: { name: "first" } }, id: "1-2" };
+  const counts = { type: "progress", data: { progress: 0, done: 0, total: 0, unit: "items" }, id: "1-2" };
+  const done = { type: "done", data: { state: "completed", length: 87 }, id: "1-3" };
+  assert.equal(foldAll([text, item, done]).missed, false);
+  assert.equal(foldAll([text, counts, done]).missed, false, "no item at all is a result, too");
+  assert.equal(foldAll([text, { ...counts, data: { ...counts.data, unit: "steps" } }, done]).missed, true);
+});

@@ -58,9 +58,10 @@ export function isTerminal(view) {
   return TERMINAL.has(view.state);
 }
 
-/** @param {TaskView} view */
+/** Whether the result is the text. Of a kind of items it is the items, whatever text they came with.
+ * @param {TaskView} view */
 function isText(view) {
-  return view.text.length > 0 || Object.keys(view.items).length === 0;
+  return view.unit !== "items" && Object.keys(view.items).length === 0;
 }
 
 /** @type {Record<string, (view: TaskView, data: any) => Partial<TaskView>>} */
@@ -100,7 +101,7 @@ const EVENTS = {
   }),
   done: (view, data) => ({
     state: data.state ?? "completed",
-    // The end says how long the text is: a shorter one here means that something was missed (a batch has no text).
+    // The end says how long the text is: a shorter one here means that something was missed.
     missed: typeof data.length === "number" && view.text.length < data.length && isText(view),
     reason: null,
     retryAt: null,

@@ -36,7 +36,8 @@
  */
 
 import { Breaks } from "./breaks.js";
-import { explain, isFinal, networkProblem } from "./problems.js";
+import { timerMs, unlessAborted } from "./machine.js";
+import { ASKED_MAX_MS, explain, isFinal, networkProblem, retryAfterMs } from "./problems.js";
 import { SseParser } from "./sse.js";
 
 const RETRY_MS = 1_000;
@@ -180,11 +181,11 @@ export class Link {
     this.#why = "";
     this.#watch(OPEN_MS);
     try {
-      const response = await this.#request(open.signal);
+      const response = await unlessAborted(open.signal, this.#request(open.signal));
       if (!mine() || response.status === 204) return { final: true, problem: null };
-      if (!response.ok || !response.body || !isEventStream(response)) return await this.#refused(response);
+      if (!response.ok || !response.body || !isEventStream(response)) return await unlessAborted(open.signal, this.#refused(response));
       this.#opened();
-      await this.#read(response.body, mine);
+      await this.#read(response.body, open.signal);
       this.#why ||= "closed";
       return { final: false, problem: null };
     } catch (error) {
@@ -223,8 +224,7 @@ export class Link {
       this.#cursor = ""; // the server does not know our place any more: the whole text is the safe answer
       return { final: false, problem };
     }
-    const afterMs = 1_000 * (Number(response.headers.get("Retry-After")) || 0);
-    return { final: isFinal(response), problem, afterMs };
+    return { final: isFinal(response), problem, afterMs: retryAfterMs(response.headers) };
   }
 
   #opened() {
@@ -233,25 +233,33 @@ export class Link {
     this.#busy();
   }
 
-  /** @param {ReadableStream<Uint8Array>} body @param {() => boolean} mine */
-  async #read(body, mine) {
+  /** Until the server closes. @param {ReadableStream<Uint8Array>} body @param {AbortSignal} signal */
+  async #read(body, signal) {
     const parser = new SseParser(this.#cursor);
     const reader = body.getReader();
-    for (;;) {
-      const before = Date.now();
-      const { done, value } = await reader.read();
-      if (!mine() || this.#open?.signal.aborted) return; // bytes of a line that was given up belong to nobody
-      if (done) return;
-      if (this.#breaks.isNews(Date.now() - before, value.length)) this.#settle();
-      const events = parser.push(value);
-      if (parser.retry !== null) this.#retry = parser.retry;
-      this.#heard();
-      if (events.length === 0) continue;
-      this.#busy();
-      this.#cursor = parser.lastEventId;
-      this.#breaks.count(events.length);
-      this.#options.onEvents(events);
+    try {
+      while (!signal.aborted) { // whoever was told of events may have given up this very line
+        const before = Date.now();
+        const { done, value } = await unlessAborted(signal, reader.read());
+        if (done || signal.aborted) return; // bytes of a line that was given up belong to nobody
+        if (this.#breaks.isNews(Date.now() - before, value.length)) this.#settle();
+        this.#take(parser, value);
+      }
+    } finally {
+      reader.cancel().catch(() => {});
     }
+  }
+
+  /** @param {SseParser} parser @param {Uint8Array} bytes */
+  #take(parser, bytes) {
+    const events = parser.push(bytes);
+    if (parser.retry !== null) this.#retry = Math.min(parser.retry, ASKED_MAX_MS);
+    this.#heard();
+    if (events.length === 0) return;
+    this.#busy();
+    this.#cursor = parser.lastEventId;
+    this.#breaks.count(events.length);
+    this.#options.onEvents(events);
   }
 
   /** Bytes came: the line is alive. */
@@ -287,7 +295,7 @@ export class Link {
     }
     // Full jitter on top of the server's own (already spread) wish: many viewers must not come back as one wave.
     const spread = random() * Math.min(maxDelayMs, 500 * 2 ** this.#attempt);
-    const delay = Math.max(afterMs, this.#retry) + spread;
+    const delay = timerMs(Math.max(afterMs, this.#retry) + spread);
     this.#attempt = Math.min(this.#attempt + 1, 16);
     const phase = globalThis.navigator?.onLine === false ? "offline" : "reconnecting";
     this.#say({ phase, retryAt: Date.now() + delay, error: problem });
@@ -304,7 +312,7 @@ export class Link {
   /** @param {number} ms without a byte, after which the line is given up */
   #watch(ms) {
     clearTimeout(this.#silence);
-    this.#silence = setTimeout(() => this.#abort("silence"), ms);
+    this.#silence = setTimeout(() => this.#abort("silence"), timerMs(ms));
   }
 
   /** @param {Partial<LinkStatus>} change */

@@ -24,6 +24,23 @@ export function isFinal(response) {
   return status >= 400 && status < 500 && status !== 408 && status !== 425 && status !== 429;
 }
 
+/** Longest wait that a server may ask for. A wrong clock or a typing error of a proxy must not silence a page for good. */
+export const ASKED_MAX_MS = 300_000;
+
+/**
+ * How long an answer asks to stay away, in ms: `Retry-After` in seconds or as a date, which is compared with the
+ * server's own clock where it tells it. 0 when it asks for nothing, at most ASKED_MAX_MS.
+ * @param {Headers} headers @param {number} [now] ms since 1970 by the local clock
+ */
+export function retryAfterMs(headers, now = Date.now()) {
+  const asked = headers.get("Retry-After")?.trim() ?? "";
+  if (/^\d+$/.test(asked)) return Math.min(1_000 * Number(asked), ASKED_MAX_MS);
+  const until = Date.parse(asked);
+  if (Number.isNaN(until)) return 0;
+  const there = Date.parse(headers.get("Date") ?? "");
+  return Math.min(Math.max(until - (Number.isNaN(there) ? now : there), 0), ASKED_MAX_MS);
+}
+
 /** Reads a refusal: the server's own words (RFC 9457) where it sent some. @param {Response} response
  * @returns {Promise<Problem>} */
 export async function explain(response) {
