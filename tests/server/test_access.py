@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.server.asking import CALLS, GOOD, problem, submit
-from tests.server.site import Site, running, watching, whole
+from tests.server.site import Reading, Site, running, watching, whole
 from tests.support.desk import Desk
 from tests.support.wait import until
 from unbroken.server.guards import check
@@ -107,6 +107,55 @@ async def test_a_revoked_key_stops_working(alice: httpx.AsyncClient, desk: Desk)
 
 async def _refused(client: httpx.AsyncClient) -> bool:
     return (await client.get("/api/tasks")).status_code == 401
+
+
+async def test_a_revoked_key_ends_its_open_streams(
+    alice: httpx.AsyncClient, eve: httpx.AsyncClient, site: Site, desk: Desk
+) -> None:
+    """Also those that were opened with a session of the key, and those of several tasks; nobody else's."""
+    mine, other = await submit(alice), await submit(eve)
+    secret = alice.headers["authorization"].removeprefix("Bearer ")
+    async with httpx.AsyncClient(base_url=site.url, trust_env=False, timeout=20) as browser:
+        await browser.post("/api/session", json={"key": secret})
+        async with (
+            watching(alice, mine["task_id"]) as one,
+            watching(browser, mine["task_id"]) as two,
+            alice.stream("GET", f"/api/stream?task={mine['task_id']}") as many,
+            watching(eve, other["task_id"]) as three,
+        ):
+            several = Reading(many)
+            for reading in (one, two, several, three):
+                await reading.until(b"pending")
+            assert await access.revoke_key(desk.store, secret.split("_")[1])
+            for reading in (one, two, several):
+                await reading.rest(within=20)
+            assert (await eve.post(f"/api/tasks/{other['task_id']}/cancel")).status_code == 200
+            await three.until(b"event: cancelled")
+        problem(await browser.get(f"/api/tasks/{mine['task_id']}/stream"), 401)
+
+
+async def test_signing_out_ends_the_open_streams_of_the_session(
+    alice: httpx.AsyncClient, site: Site, desk: Desk
+) -> None:
+    task = await submit(alice)
+    secret = alice.headers["authorization"].removeprefix("Bearer ")
+    async with httpx.AsyncClient(base_url=site.url, trust_env=False, timeout=20) as browser:
+        await browser.post("/api/session", json={"key": secret})
+        async with watching(browser, task["task_id"]) as session, watching(alice, task["task_id"]) as key:
+            await session.until(b"pending")
+            assert (await browser.delete("/api/session")).status_code == 204
+            await session.rest(within=20)
+            await alice.post(f"/api/tasks/{task['task_id']}/cancel")
+            await key.until(b"event: cancelled")
+
+
+async def test_the_first_key_ends_the_streams_of_those_who_have_none(client: httpx.AsyncClient, desk: Desk) -> None:
+    task = await submit(client)
+    async with watching(client, task["task_id"]) as reading:
+        await reading.until(b"pending")
+        await access.create_key(desk.store, "alice")
+        await reading.rest(within=20)
+    problem(await client.get(f"/api/tasks/{task['task_id']}/stream"), 401)
 
 
 async def test_secrets_are_stored_hashed(desk: Desk) -> None:

@@ -92,5 +92,5 @@ async def test_every_loop_runs(site: Site, client: httpx.AsyncClient) -> None:
     """One that was written and never started would be missed by nobody."""
     names = {loop.name for loop in vars(loops).values() if isinstance(loop, type) and issubclass(loop, Repeating)}
     running = {loop.name for loop in site.services.loops}
-    assert running == (names - {Repeating.name}) | {"callbacks"}
+    assert running == (names - {Repeating.name}) | {"callbacks", "doorkeeper"}
     assert running <= set((await client.get("/readyz")).json()["checks"])

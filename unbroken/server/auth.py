@@ -12,6 +12,7 @@ from starlette.requests import Request
 
 from unbroken.server.context import services
 from unbroken.server.problems import Problem
+from unbroken.tasks.access import session_name
 from unbroken.tasks.settings import Settings
 
 LOCAL = "local"  # the owner on loopback without keys
@@ -22,11 +23,24 @@ _HOST = re.compile(r"^(\[[0-9a-fA-F:.]+\]|[^:\[\]]+)(?::\d+)?\Z")
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """owner: whose tasks. actor: for the audit. via: local, key or session."""
+    """owner: whose tasks. actor: for the audit. via: local, key or session. key_id, session: what lets them in, by
+    name; '' where nothing is needed."""
 
     owner: str
     actor: str
     via: str
+    key_id: str = ""
+    session: str = ""
+
+
+@lru_cache(10_000)
+def _caller(owner: str, key_id: str, session: str = "") -> Caller:
+    """One value for all the requests of a caller: each open stream keeps it."""
+    via = "session" if session else "key"
+    return Caller(owner, f"{via}:{key_id}", via, key_id, session)
+
+
+_LOCAL = Caller(LOCAL, LOCAL, "local")
 
 
 @lru_cache(1_000)
@@ -60,18 +74,18 @@ async def find_caller(request: Request) -> Caller | None:
     if bearer is not None:
         key = await shared.access.by_key(bearer)
         if key is not None:
-            return Caller(key.owner, f"key:{key.key_id}", "key")
+            return _caller(key.owner, key.key_id)
     required = keys_needed(shared.settings, await shared.access.any_keys())
     if not required:
         check_host(request, shared.settings)
         check_same_origin(request)
-        return Caller(LOCAL, LOCAL, "local")
+        return _LOCAL
     token = request.cookies.get(COOKIE)
     if bearer is None and token:
         key = await shared.access.by_session(token)
         if key is not None:
             check_same_origin(request)
-            return Caller(key.owner, f"session:{key.key_id}", "session")
+            return _caller(key.owner, key.key_id, session_name(token))
     return None
 
 

@@ -12,6 +12,7 @@ from sse_starlette.sse import AppStatus
 
 from unbroken.server.callbacks import Callbacks
 from unbroken.server.context import Services, Streams
+from unbroken.server.doorkeeper import Doorkeeper
 from unbroken.server.hub import Hub
 from unbroken.server.loops import Collector, Mender, Reaper, Sweeper
 from unbroken.server.records import Records
@@ -44,7 +45,7 @@ async def running(settings: Settings, kinds: dict[str, Spec]) -> AsyncIterator[S
         objects=Objects(settings.objects),
     )
     callbacks = Callbacks(services)
-    loops = [Reaper(services), Sweeper(services), Mender(services), Collector(services), callbacks]
+    loops = [Reaper(services), Sweeper(services), Mender(services), Collector(services), Doorkeeper(services), callbacks]
     services.loops = [*loops]
     tasks = [
         *hub.start(),

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from unbroken.server import sse
+from unbroken.server.auth import Caller
 from unbroken.server.context import Services
 from unbroken.server.replay import Page
 from unbroken.server.stream import Stream
@@ -65,8 +66,8 @@ class Part:
 class ManyStream(Stream):
     """Several tasks. The parts' own frames are rewritten: `task_id` goes into the data, the vector becomes the id."""
 
-    def __init__(self, services: Services, owner: str, parts: Sequence[Part], cursors: dict[str, EventId]) -> None:
-        super().__init__(services, owner)
+    def __init__(self, services: Services, who: Caller, parts: Sequence[Part], cursors: dict[str, EventId]) -> None:
+        super().__init__(services, who)
         self._parts = parts
         wanted = {part.short for part in parts}
         self._cursors = {short: str(at) for short, at in cursors.items() if short in wanted}

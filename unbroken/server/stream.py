@@ -16,6 +16,7 @@ from sse_starlette import EventSourceResponse
 from starlette.types import Receive, Scope, Send
 
 from unbroken.server import sse
+from unbroken.server.auth import Caller
 from unbroken.server.context import Services
 from unbroken.server.problems import Problem, retry_after
 from unbroken.server.replay import Page
@@ -44,10 +45,10 @@ class Ended(Exception):
 class Stream(EventSourceResponse):
     """What all streams share: the connection. Subclasses say what comes."""
 
-    def __init__(self, services: Services, owner: str) -> None:
+    def __init__(self, services: Services, who: Caller) -> None:
         # The library's constructor prepares per-event encoding, pings and a task group, none of which is used here.
         self.services = services
-        self.owner = owner
+        self.who = who
         self.status_code = 200
         self.background = None
         self.raw_headers = HEADERS
@@ -65,7 +66,7 @@ class Stream(EventSourceResponse):
         self._news.set()
 
     def end(self) -> None:
-        """The server shuts down."""
+        """The server shuts down, or the viewer may not stay."""
         self.active = False
         self._news.set()
 
@@ -92,7 +93,7 @@ class Stream(EventSourceResponse):
         if services.hub.closing:
             await Problem(503, "The server restarts.", headers=retry_after(1)).response()(scope, receive, send)
             return
-        if not services.streams.enter(self.owner):
+        if not services.streams.enter(self.who.owner):
             detail = "Too many streams are open for this key; close some, or put several tasks on one stream."
             await Problem(429, detail, headers=retry_after(10)).response()(scope, receive, send)
             return
@@ -111,7 +112,7 @@ class Stream(EventSourceResponse):
             if leaving is not None:
                 leaving.cancel()
             services.hub.exit(self)
-            services.streams.leave(self.owner)
+            services.streams.leave(self.who.owner)
 
     async def run(self) -> None:
         """Send what the stream is about. Returns at its end, raises Ended with the connection's."""
@@ -220,8 +221,8 @@ class Stream(EventSourceResponse):
 class TaskStream(Stream):
     """One task. cursor: None = from the start."""
 
-    def __init__(self, services: Services, owner: str, task_id: str, cursor: EventId | None) -> None:
-        super().__init__(services, owner)
+    def __init__(self, services: Services, who: Caller, task_id: str, cursor: EventId | None) -> None:
+        super().__init__(services, who)
         self._task_id = task_id
         self._cursor = cursor
 

@@ -11,6 +11,7 @@ import json
 import re
 import secrets
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -175,6 +176,23 @@ class Access:
             with translated():
                 await self._store.redis.delete(_session(token))
 
+    async def gone(self, key_ids: Collection[str], sessions: Collection[str]) -> set[str]:
+        """Those of some keys' ids and some sessions' names (`session_name`) that let nobody in any more. What is
+        remembered of them is forgotten, so that this holds for the next request, too."""
+        wanted = [*((keys.key("keys"), name) for name in key_ids), *((None, name) for name in sessions)]
+        if not wanted:
+            return set()
+        with translated():
+            async with self._store.redis.pipeline(transaction=False) as pipe:
+                for where, name in wanted:
+                    pipe.hexists(where, name) if where else pipe.exists(keys.key("session", name))
+                found = await pipe.execute()
+        gone = {name for (_, name), there in zip(wanted, found, strict=True) if not there}
+        for entry, (_, key) in list(self._kept.items()) if gone else ():
+            if entry in gone or (key is not None and key.key_id in gone):
+                del self._kept[entry]
+        return gone
+
     def _recall(self, secret: str) -> tuple[float, Key | None] | None:
         kept = self._kept.get(_digest(secret))
         return kept if kept and time.monotonic() < kept[0] else None
@@ -186,5 +204,10 @@ class Access:
         return key
 
 
+def session_name(token: str) -> str:
+    """What a session is called: it tells nobody the token."""
+    return _digest(token)
+
+
 def _session(token: str) -> str:
-    return keys.key("session", _digest(token))
+    return keys.key("session", session_name(token))

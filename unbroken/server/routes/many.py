@@ -35,4 +35,4 @@ async def stream(request: Request) -> Response:
         parts.append(Part(task.id, cursor, ended or task.text("shed") == "1"))
     if all(part.done for part in parts):
         return Response(status_code=204, headers={"Cache-Control": "no-store"})
-    return ManyStream(shared, who.owner, parts, cursors)
+    return ManyStream(shared, who, parts, cursors)

@@ -36,4 +36,4 @@ async def stream(request: Request) -> Response:
         return Response(status_code=204, headers={"Cache-Control": "no-store"})
     if task.text("shed") == "1":
         raise Problem(410, "The events of this task are not kept any more.", state=task.state.value)
-    return TaskStream(shared, who.owner, task.id, cursor)
+    return TaskStream(shared, who, task.id, cursor)
