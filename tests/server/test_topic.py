@@ -116,6 +116,43 @@ def test_numbers_that_come_again_under_a_new_epoch_mean_that_redis_went_back() -
 
 
 @pytest.mark.parametrize(
+    ("data", "gone"),
+    [
+        (message(9, 9, epoch=5), False),  # late, or twice
+        (message(8, 10, epoch=5), False),
+        (message(12, 12, epoch=6), False),
+        (message(3, 3, epoch=5), False),  # so old that nothing is known of it
+        (message(11, 11, epoch=5), True),  # a lease that lost against this one: its numbers are given out again
+        (message(12, 13, epoch=4), True),  # the clock of the other host is behind
+        (message(9, 9, epoch=6), True),
+        (b"9 9\n" + sse.frame("5-9", "chunk", b'{"n":0}'), True),  # one id, two events
+        (message(14, 14, epoch=5), True),  # goes on from another 13
+        (message(14, 14, epoch=8), True),  # goes on in a lease whose beginning is not here
+        (b"14 14\n" + frame(14, 8, "status"), False),
+        (message(14, 14, epoch=6), False),
+    ],
+    ids=lambda value: str(value) if isinstance(value, bool) else value.splitlines()[1].decode(),
+)
+def test_another_past_is_told_from_a_push_that_is_late(data: bytes, gone: bool) -> None:
+    """G15: after a failover, whichever way the clocks differ; a push that was overtaken by the log is no such thing."""
+    topic = opened(6)
+    topic.push(message(7, 9))
+    topic.fill([("5-10", "chunk", b'{"n":10}')])
+    topic.push(b"11 11\n" + frame(11, 6, "status"))
+    topic.push(message(12, 13, epoch=6))
+    assert (topic.last, topic.gone) == (13, False)
+    topic.push(data)
+    assert topic.gone is gone
+
+
+def test_the_log_tells_of_another_past_too() -> None:
+    topic = opened(10)
+    topic.want = 12
+    topic.fill([(f"6-{n}", "chunk", b'{"n":1}') for n in range(8, 13)])
+    assert topic.gone
+
+
+@pytest.mark.parametrize(
     ("was", "newest", "gone"),
     [
         (EventId(5, 3), None, True),

@@ -149,11 +149,11 @@ class Hub:
                     was, newest = topic.newest, (await self.store.newest([topic.task_id]))[0]
                     topic.gone = newest is None or newest != was
                     topic.want = topic.last
-                    if topic.gone:
-                        self._dirty.append(topic)
                     break
                 if topic.fill(entries):
                     self._mark(topic)
+            if topic.gone:
+                self._dirty.append(topic)
             await self._flush()
         except StoreUnavailable:
             pass  # the next push or check asks again

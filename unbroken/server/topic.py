@@ -114,8 +114,8 @@ class Topic:
         head, _, frames = data.partition(b"\n")
         first, last = map(int, head.split())
         epoch = sse.epoch_of(frames)
-        if first <= self.last and epoch > self.epoch:
-            self.gone = True  # a new lease, and yet numbers that we had before: Redis went back in time
+        if self._contradicts(first, epoch, frames):
+            self.gone = True  # Redis went back in time
             return False
         if first != self.last + 1:
             if last > self.last:
@@ -124,13 +124,25 @@ class Topic:
         self._add(first, last, epoch, frames)
         return True
 
+    def _contradicts(self, first: int, epoch: int, frames: bytes) -> bool:
+        """Is this the push of another past? A push that is late or comes twice is none: it says what we have."""
+        if first > self.last:
+            claimed = frames.startswith(b"status\n", frames.index(b"\nevent: ") + 8)  # how each lease begins
+            return first == self.last + 1 and (epoch < self.epoch or (epoch > self.epoch and not claimed))
+        for begin, end, known in reversed(self.ring):
+            if begin <= first <= end:
+                mine = known if begin == first else b"".join(sse.split(known)[first - begin :])
+                return not (mine.startswith(frames) or frames.startswith(mine))
+        return epoch > self.epoch  # a new lease, and yet numbers from before
+
     def fill(self, entries: Sequence[Entry]) -> bool:
         """Take events of the log that follow the newest one."""
         found = False
         for event_id, name, data in entries:
             at = parse_id(event_id)
             if at.n <= self.last:
-                continue  # a push was quicker
+                self.gone = self.gone or at > self.newest  # else a push was quicker
+                continue
             # an entry that is no event of ours still counts: it is in the log under this number
             self._add(at.n, at.n, at.epoch, sse.frame(event_id, name, data), ended=name in TERMINAL_EVENTS)
             found = True
