@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import httpx
+import pytest
 
 from tests.server.asking import problem
 from tests.server.author import begin
+from tests.server.site import Site
 from tests.support.desk import Desk
 from unbroken.tasks import keys
+from unbroken.tasks.record import Task
 
 
 async def test_result_as_text_json_and_in_parts(client: httpx.AsyncClient, desk: Desk) -> None:
@@ -86,3 +89,53 @@ async def test_rendered_is_safe_html(client: httpx.AsyncClient, desk: Desk) -> N
     assert part.text == "<p>Tïtle</p>\n"
     problem(await client.get(url, params={"from": 5, "to": 1}), 422)
     problem(await client.get(url, params={"from": -1}), 422)
+
+
+@pytest.mark.parametrize(("kind", "path"), [("text", "result"), ("text", "rendered"), ("batch", "result")])
+@pytest.mark.parametrize(("how", "status"), [("deleted", 404), ("swept", 410)])
+async def test_what_goes_while_it_is_asked_for_is_no_empty_result(
+    client: httpx.AsyncClient, desk: Desk, site: Site, monkeypatch: pytest.MonkeyPatch,
+    path: str, how: str, status: int, kind: str,
+) -> None:  # fmt: skip
+    """The record was read, then the rest was removed."""
+    task_id = await _finished(client, desk, kind)
+    store = site.services.store
+    read, first = store.get, [True]
+
+    async def get(asked: str, owner: str | None) -> Task:
+        task = await read(asked, owner)
+        if first:
+            first.clear()
+            if how == "deleted":
+                await store.purge(task_id, "local", actor="a")
+            else:
+                await store.redis.zadd(keys.key("done"), {task_id: 1})
+                await store.sweep()
+        return task
+
+    monkeypatch.setattr(store, "get", get)
+    answer = await client.get(f"/api/tasks/{task_id}/{path}")
+    problem(answer, status)
+    assert "etag" not in answer.headers
+
+
+async def _finished(client: httpx.AsyncClient, desk: Desk, kind: str) -> str:
+    if kind == "text":
+        author = await begin(desk)
+        await author.write("text")
+        await author.complete()
+        return author.task.id
+    body = {"kind": "batch", "input": {"instruction": "x", "items": ["a"]}}
+    task = (await client.post("/api/tasks", json=body)).json()
+    held = await desk.claim()
+    await desk.holder().item(held.lease, 0, b'{"index":0,"ok":true,"result":"A"}', 1)
+    await desk.complete(held.lease, "")
+    return str(task["task_id"])
+
+
+async def test_an_empty_result_is_one(client: httpx.AsyncClient, desk: Desk) -> None:
+    author = await begin(desk)
+    await author.complete()
+    for path in ("result", "rendered"):
+        answer = await client.get(f"/api/tasks/{author.task.id}/{path}")
+        assert (answer.status_code, answer.content) == (200, b"")

@@ -38,10 +38,10 @@ async def result(request: Request) -> Response:
     if task.state is not State.COMPLETED:
         detail = f"There is no result: the task is {task.state}."
         raise Problem(409, detail, state=task.state.value)
-    if task.text("shed") == "1":
-        gone = Problem(410, "The result is not kept any more.", state=task.state.value)
-        return await _archived(request, task_id) or _raise(gone)
-    body, media = await _content(shared, task, request.headers.get("accept", ""))
+    kept = await _kept(shared, task)
+    if kept is None:
+        return await _archived(request, task_id) or _raise(await _gone(shared, task))
+    body, media = _as_asked(task, *kept, request.headers.get("accept", ""))
     return _ranged(request, body, media, f'"{task.text("sha256") or task.last_event_id}-{media[:6]}"')
 
 
@@ -61,11 +61,7 @@ def _raise(error: Exception) -> Response:
     raise error
 
 
-async def _content(shared: Services, task: Task, accept: str) -> tuple[bytes, str]:
-    kept = await _kept(shared, task)
-    if kept is None:
-        raise Problem(410, "The result is not kept any more.", state=task.state.value)
-    raw, media = kept
+def _as_asked(task: Task, raw: bytes, media: str, accept: str) -> tuple[bytes, str]:
     if media == JSON or not wants_json(accept):
         return raw, media
     text = raw.decode("utf-8", "replace")
@@ -74,13 +70,26 @@ async def _content(shared: Services, task: Task, accept: str) -> tuple[bytes, st
 
 
 async def _kept(shared: Services, task: Task) -> tuple[bytes, str] | None:
-    """The result's own bytes: from Redis, or from the archive once Redis let go of them."""
+    """The result's own bytes. None when they are gone, also when they went after the record was read."""
     if task.text("shed") == "1":
-        found = await shared.objects.archived(task.owner, task.id) if shared.settings.archive else None
-        return (found[1], JSON if found[0] == "json" else PLAIN) if found else None
+        return None
     if task.text("unit") == "items":
-        return encode_batch(await shared.store.items(task.id)), JSON
-    return await shared.store.text(task.id) or b"", PLAIN
+        items = await shared.store.items(task.id)
+        return (encode_batch(items), JSON) if items or not task.num("done") else None
+    text = await _text(shared, task)
+    return None if text is None else (text, PLAIN)
+
+
+async def _text(shared: Services, task: Task) -> bytes | None:
+    """The text so far; None when there was one and it is gone."""
+    raw = await shared.store.text(task.id)
+    return b"" if raw is None and not task.num("length") else raw
+
+
+async def _gone(shared: Services, task: Task) -> Problem:
+    """What the record spoke of is not there: its time was over, or (NotFound) the task was deleted meanwhile."""
+    state = (await shared.store.get(task.id, task.owner)).state
+    return Problem(410, "The result is not kept any more.", state=state.value)
 
 
 def wants_json(accept: str) -> bool:
@@ -143,7 +152,10 @@ async def rendered(request: Request) -> Response:
     stop = whole(given.get("to"), "to", default=start + RENDER_MAX, low=0, high=10**9)
     if stop < start or stop - start > RENDER_MAX:
         raise field_error("to", f"Must be behind `from`, by {RENDER_MAX} at most.")
-    text = (await shared.store.text(task.id) or b"").decode("utf-8", "replace")[start:stop]
+    raw = await _text(shared, task)
+    if raw is None:
+        raise await _gone(shared, task)
+    text = raw.decode("utf-8", "replace")[start:stop]
     html = await asyncio.to_thread(_markdown.render, text)
     headers = {
         "Cache-Control": "no-store",
