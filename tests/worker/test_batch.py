@@ -9,13 +9,17 @@ from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
 
+import pytest
+
 from tests.support.wait import until
 from tests.worker.crew import Crew
 from tests.worker.orders import batch, result
 from tests.worker.test_stops import Watched
 from unbroken.tasks import events
 from unbroken.tasks.errors import Permanent
-from unbroken.tasks.kind import Checkpoint, Kind, Run, Text, Update
+from unbroken.tasks.holder import Holder
+from unbroken.tasks.kind import Checkpoint, Item, Kind, Run, Text, Update
+from unbroken.tasks.lease import Lease
 from unbroken.tasks.result import encode_batch
 from unbroken.worker.backends.scripted import ScriptedBackend
 from unbroken.worker.kinds.registry import load_kinds
@@ -88,7 +92,7 @@ async def test_a_bad_item_fails_alone(crew: Crew) -> None:
     whole = json.loads(encode_batch(await crew.store.items(task_id)))["items"]
     assert [item["index"] for item in whole if not item["ok"]] == [3, 4]
     assert whole[3]["error"] == {"code": "refused", "message": "The model refuses this.", "retryable": False}
-    assert (backend.tries["3"], backend.tries["4"], backend.tries["5"]) == (1, 3, 2)
+    assert (backend.tries["3"], backend.tries["4"], backend.tries["5"]) == (1, 6, 2), "once more at the end"
     assert task.text("warning") == "2 of 8 items failed."
     assert task.num("errors") == 0
 
@@ -136,6 +140,45 @@ async def test_what_is_made_after_a_save_is_saved_at_the_stop(crew: Crew) -> Non
     async with crew.working():
         await crew.reach(task_id, "completed")
     assert await crew.store.text(task_id) == b"7"
+
+
+class Crowd(Beside):
+    """The same, and an item is finished meanwhile."""
+
+    name = "crowd"
+    unit = "items"
+
+    async def run(self, run: Run) -> AsyncIterator[Update]:
+        """The second run gives what the first one has saved as its second item."""
+        if run.state is not None:
+            yield Item(1, run.state["made"])
+            return
+        yield Checkpoint(self._state, late=True)
+        yield Item(0, "first")
+        await asyncio.Event().wait()
+
+
+async def test_a_stop_that_meets_a_slow_item_saves_what_the_others_have_made(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kind's next offer does not come in time, since the item is still being set: the one before it holds."""
+    kind, set_item, asked = Crowd(), Holder.item, asyncio.Event()
+
+    async def slowly(self: Holder, lease: Lease, *rest: Any) -> tuple[bool, str]:
+        asked.set()
+        await asyncio.sleep(0.6)  # longer than a stop waits for an offer
+        return await set_item(self, lease, *rest)
+
+    monkeypatch.setattr(Holder, "item", slowly)
+    crew.kinds = {"crowd": kind}
+    task_id = await crew.submit("crowd", {})
+    async with crew.working():
+        await asked.wait()
+        kind.made = 7
+    async with crew.working():
+        await crew.reach(task_id, "completed")
+    items = json.loads(encode_batch(await crew.store.items(task_id)))["items"]
+    assert [item["result"] for item in items] == ["first", 7]
 
 
 async def _saved(crew: Crew, task_id: str) -> bool:

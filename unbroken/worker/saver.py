@@ -46,6 +46,8 @@ class _Offer:
     chars: int
     make: Any = None
     """A function that may still be asked at the end. What it told before does not hold: other work goes on beside."""
+    late: bool = False
+    """It holds at this place in the text, whatever else is yielded after it."""
     kept: codec.Sealed | None = None
     saved: bool = False
 
@@ -72,14 +74,17 @@ class Saver:
         self.give_up: Callable[[], bool] = lambda: False
 
     def moved(self) -> None:
-        """Something else was yielded: the run is beyond the last offered point."""
-        self._offer = None
+        """Something else was yielded: the run is beyond the last offered point, unless that was a late one."""
+        if self._offer is not None and not self._offer.late:
+            self._offer = None
 
     @property
     def at_offer(self) -> bool:
         """Is the run exactly where the last offer was, and is that point saved or can still be?"""
         offer = self._offer
-        return offer is not None and (offer.saved or offer.kept is not None or offer.make is not None)
+        if offer is None or offer.chars != self._writer.chars:
+            return False
+        return offer.saved or offer.kept is not None or offer.make is not None
 
     async def offer(self, point: Checkpoint, *, stopping: bool = False) -> None:
         """A kind offers a point. Raises SavingFailed, LeaseLost."""
@@ -88,7 +93,7 @@ class Saver:
             return
         # In an outage points are passed over, not waited for: a later one is as good. Not so a milestone.
         if point.late and self._late and callable(point.state):
-            offer.make = point.state
+            offer.make, offer.late = point.state, True
             if stopping:
                 return
         due = self.pace.due(self._loop.time()) and not self._pump.trouble
