@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 
+import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, expect
 
@@ -27,6 +30,27 @@ BEYOND = """() => [document.documentElement, ...document.querySelectorAll('butto
   .filter((one) => one === document.documentElement ? one.scrollWidth > innerWidth
     : one.getBoundingClientRect().right > innerWidth + 0.5)
   .map((one) => one.outerHTML.slice(0, 100))"""
+
+
+# What a finger would miss (WCAG 2.2, 2.5.8); links inside of sentences are another matter.
+TOO_SMALL = """() => [...document.querySelectorAll('button, .button, select, summary, nav a, li a, input, textarea')]
+  .filter((one) => one.checkVisibility() && !one.closest('.kinds, .unseen, #skip'))
+  .filter((one) => Math.min(one.getBoundingClientRect().width, one.getBoundingClientRect().height) < 24)
+  .map((one) => one.outerHTML.slice(0, 100))"""
+
+STATIC = Path(__file__).parents[2] / "unbroken" / "static"
+# Which colour is read on which.
+READ_ON = {
+    "ink": "ground surface raised line",
+    "soft": "ground surface raised accent-wash warn-wash bad-wash info-wash",
+    "faint": "ground surface raised accent-wash",
+    "accent": "ground surface",
+    "accent-strong": "accent-wash surface",
+    "accent-ink": "accent accent-strong",
+    "warn": "warn-wash surface accent-wash",
+    "bad": "bad-wash surface ground accent-wash",
+    "info": "info-wash surface",
+}
 
 
 def make_key(stack: Stack, owner: str) -> str:
@@ -73,6 +97,28 @@ async def test_signing_in_and_out(browser: Browser, guarded: tuple[Stack, str]) 
     await context.close()
 
 
+def contrast(one: str, other: str) -> float:
+    """Of two colours like #0a5347, as WCAG 2 defines it: 1 to 21."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
+async def test_colours_are_far_enough_apart(scheme: int) -> None:
+    block = re.findall(r":root \{(.*?)\}", (STATIC / "base.css").read_text(), re.DOTALL)[scheme]
+    colours = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6});", block))
+    for ink, grounds in READ_ON.items():
+        for ground in grounds.split():
+            assert contrast(colours[ink], colours[ground]) >= 4.5, f"{ink} on {ground}"
+    assert contrast(colours["edge"], colours["surface"]) >= 3, "the border of a field"
+
+
 async def test_everything_works_from_the_keyboard(open_page: NewPage, stack: Stack) -> None:
     page = await open_page("/")
     await page.keyboard.press("Tab")
@@ -84,12 +130,16 @@ async def test_everything_works_from_the_keyboard(open_page: NewPage, stack: Sta
     await page.wait_for_url("**/#/tasks/*")
     await pages.until_state(page, "Completed")
     await expect(page.locator("h1")).to_be_focused()
-    await page.locator(".tasks a").first.focus()
+    first = page.locator(".tasks a").first
+    await first.focus()
+    await stack.api.submit(scripted(tokens=5, prompt="Another one."))
+    await expect(page.locator(".tasks a")).to_have_count(2)
+    await expect(page.locator(".tasks a").nth(1)).to_be_focused()  # what comes above it does not take the focus away
+    await page.keyboard.press("ArrowUp")
+    await expect(page.locator(".tasks a").first).to_be_focused()
+    assert await page.evaluate("() => getComputedStyle(document.activeElement).outlineStyle") != "none"
     await page.keyboard.press("Enter")
-    outline = await page.evaluate(
-        "() => { const s = getComputedStyle(document.querySelector('.tasks a')); return s.outlineStyle }"
-    )
-    assert outline != "none"
+    await expect(page.locator("h1")).to_have_text("Another one.")
 
 
 async def test_screen_readers_hear_states_and_not_every_token(open_page: NewPage, stack: Stack) -> None:
@@ -120,6 +170,7 @@ async def test_a_small_phone_is_wide_enough(browser: Browser, stack: Stack) -> N
         if "/tasks/" in address:
             await pages.until_state(page, "Completed")
         assert await page.evaluate(BEYOND) == [], address
+        assert await page.evaluate(TOO_SMALL) == [], address
     await context.close()
 
 

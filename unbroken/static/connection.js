@@ -32,7 +32,7 @@ export class Connection {
     this.#status = complete ? { ...status, phase: "ended", error: null } : status;
     const { phase } = this.#status;
     const silent = about.silent && (phase === "live" || phase === "caught-up");
-    this.#pill.className = `pill ${phase} of-${about.state}${this.#status.error ? " bad" : ""}${silent ? " silent" : ""}`;
+    this.#pill.className = `pill ${phase} of-${about.state}${phase === "ended" && this.#status.error ? " bad" : ""}${silent ? " silent" : ""}`;
     this.#button.hidden = phase === "ended" || phase === "idle";
     this.#button.toggleAttribute("disabled", phase !== "live" && phase !== "caught-up");
     say(this.#count, reconnects === 0 ? "" : `${plural(reconnects, "reconnect")}, ${plural(replayed, "event")} replayed`);
