@@ -23,16 +23,10 @@
  *
  * @typedef {{status: number, code: string, message: string}} Problem
  *
- * @typedef {"end" | "again" | "later"} Verdict   again: at once, something else is asked for; later: as after an outage
- *
- * @typedef {{final: boolean, problem: Problem | null, why: string, afterMs?: number}} Outcome   of one connection
- *
  * @typedef {object} LinkOptions
  * @property {() => string} url
  * @property {(events: import("./sse.js").RawEvent[]) => void} onEvents
  * @property {(status: LinkStatus) => void} [onStatus]
- * @property {(problem: Problem | null, signal: AbortSignal) => Promise<Verdict>} [onLast]   the server says that nothing
- *   more comes (null), or why it will not serve this: is that the end, or is there something else to ask for?
  * @property {typeof fetch} [fetch]
  * @property {Record<string, string> | (() => Record<string, string>)} [headers]   Authorization, for example
  * @property {number} [silenceMs]   no byte for so long means that the line is dead; the server says something every 15 s
@@ -42,9 +36,8 @@
  */
 
 import { Breaks } from "./breaks.js";
-import { report } from "./emitter.js";
 import { timerMs, unlessAborted } from "./machine.js";
-import { ASKED_MAX_MS, explain, isFinal, networkProblem, notAStream, retryAfterMs } from "./problems.js";
+import { ASKED_MAX_MS, explain, isFinal, networkProblem, retryAfterMs } from "./problems.js";
 import { SseParser } from "./sse.js";
 
 const RETRY_MS = 1_000;
@@ -57,15 +50,15 @@ const AT_ONCE = new Set(["changed", "woken", "missed"]); // breaks of our own ma
 
 export class Link {
   /** @type {LinkOptions} */ #options;
-  /** The connection of now. @type {{cut: AbortController, heard: number, why: string} | null} */ #line = null;
+  /** @type {AbortController | null} */ #open = null;
   /** @type {(() => void) | null} */ #cutWait = null;
   #generation = 0; // of the loop: a stopped one that still unwinds must not go on when a new one has begun
   #running = false;
   #cursor = "";
   #retry;
   #attempt = 0;
-  #hurry = false; // somebody wants another connection while there is none
-  #awayUntil = 0; // the server asked not to be asked before
+  #lastByte = 0;
+  #why = "";
   #breaks = new Breaks();
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #quiet;
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #silence;
@@ -100,7 +93,6 @@ export class Link {
     this.#cursor = cursor;
     this.#running = true;
     this.#attempt = 0;
-    this.#hurry = false;
     this.#breaks.forget();
     this.#generation += 1;
     void this.#run(this.#generation);
@@ -108,55 +100,47 @@ export class Link {
 
   /** Ends it for good. */
   stop() {
-    this.#say({ ...this.#halt(), phase: "idle", retryAt: null });
+    this.#running = false;
+    this.#generation += 1;
+    this.#abort("stopped");
+    this.#open = null;
+    this.#cutWait?.();
+    clearTimeout(this.#quiet);
+    clearTimeout(this.#silence);
+    this.#settle();
+    this.#say({ phase: "idle", retryAt: null });
   }
 
   /** Ends it because there is nothing more to come, or nothing more to hope for. @param {Problem | null} [error] */
   finish(error = null) {
-    this.#say({ ...this.#halt(), phase: "ended", retryAt: null, error });
-  }
-
-  /** Everything stops before anybody is told: who hears of it may begin again. @returns {Partial<LinkStatus>} */
-  #halt() {
-    this.#running = false;
-    this.#generation += 1;
-    this.#cut("stopped");
-    this.#line = null;
-    this.#cutWait?.();
-    clearTimeout(this.#quiet);
-    clearTimeout(this.#silence);
-    return this.#settled();
+    this.stop();
+    this.#say({ phase: "ended", error });
   }
 
   /** Cuts the line on purpose, as a lost network would: it comes back by itself. */
   drop() {
-    this.#cut("dropped");
+    this.#abort("dropped");
   }
 
   /** Opens again at once: another address, or from another place. @param {string} why @param {string} [cursor] */
   reopen(why, cursor = this.#cursor) {
     if (!this.#running) return this.start(cursor);
     this.#cursor = cursor;
-    if (this.#line) {
-      this.#line.why = why; // also of one that is being cut for another reason
-      this.#line.cut.abort();
-    } else {
-      this.#hurry = true;
-      this.#cutWait?.();
-    }
+    if (this.#open) this.#abort(why);
+    else this.#cutWait?.();
     return undefined;
   }
 
-  /** Tells that the page woke up or that the network is back. Told several times for one wake-up, it does no harm. */
+  /** Tells that the page woke up or that the network is back. */
   wake() {
-    if (Date.now() >= this.#awayUntil) this.#cutWait?.();
-    if (this.#line && Date.now() - this.#line.heard > SLEPT_MS) this.#cut("woken");
+    this.#cutWait?.();
+    if (Date.now() - this.#lastByte > SLEPT_MS) this.#abort("woken");
   }
 
   /** Tells that the browser thinks it has no network. It may be wrong (a server on this machine), so the line is only
    * watched more closely: with nothing heard it is opened anew. */
   offline() {
-    if (this.#line) this.#watch(Math.min(OFFLINE_MS, this.#silenceMs));
+    if (this.#open) this.#watch(Math.min(OFFLINE_MS, this.#silenceMs));
   }
 
   get #silenceMs() {
@@ -164,10 +148,10 @@ export class Link {
   }
 
   /** @param {string} why */
-  #cut(why) {
-    if (this.#line === null || this.#line.cut.signal.aborted) return;
-    this.#line.why = why;
-    this.#line.cut.abort();
+  #abort(why) {
+    if (this.#open === null || this.#open.signal.aborted) return;
+    this.#why = why;
+    this.#open.abort();
   }
 
   /** @param {number} generation */
@@ -175,84 +159,72 @@ export class Link {
     const mine = () => generation === this.#generation;
     this.#say({ phase: "connecting", retryAt: null, error: null });
     while (mine()) {
-      const outcome = await this.#once();
+      const outcome = await this.#once(mine);
       if (!mine()) return;
       clearTimeout(this.#quiet);
+      this.#settle(); // what a short connection brought counts too
       if (outcome.final) {
         this.#running = false;
-        this.#say({ ...this.#settled(), phase: "ended", retryAt: null, error: outcome.problem });
+        this.#say({ phase: "ended", retryAt: null, error: outcome.problem });
         return;
       }
-      this.#settle(); // what a short connection brought counts too
-      if (!mine()) return;
-      if (outcome.why !== "changed") this.#breaks.lost(outcome.why);
+      if (this.#why !== "changed") this.#breaks.lost(this.#why);
       await this.#wait(outcome);
     }
   }
 
-  /** One connection, from its request to its end. @returns {Promise<Outcome>} */
-  async #once() {
-    const line = { cut: new AbortController(), heard: Date.now(), why: "" };
-    const { signal } = line.cut;
-    const opened = line.heard;
-    this.#line = line;
+  /** @param {() => boolean} mine @returns {Promise<{final: boolean, problem: Problem | null, afterMs?: number}>} */
+  async #once(mine) {
+    const open = new AbortController();
+    const opened = Date.now();
+    this.#open = open;
+    this.#why = "";
     this.#watch(OPEN_MS);
     try {
-      const response = await unlessAborted(signal, this.#request(signal));
-      if (response.status === 204) return await unlessAborted(signal, this.#last(null, "closed", signal));
-      if (!response.ok || !response.body || !isEventStream(response)) {
-        return await unlessAborted(signal, this.#refused(response, signal));
-      }
+      const response = await unlessAborted(open.signal, this.#request(open.signal));
+      if (!mine() || response.status === 204) return { final: true, problem: null };
+      if (!response.ok || !response.body || !isEventStream(response)) return await unlessAborted(open.signal, this.#refused(response));
       this.#opened();
-      await this.#read(response.body, signal);
-      return { final: false, problem: null, why: line.why || "closed" };
+      await this.#read(response.body, open.signal);
+      this.#why ||= "closed";
+      return { final: false, problem: null };
     } catch (error) {
-      const problem = signal.aborted ? null : networkProblem(error);
-      return { final: false, problem, why: line.why || "network" };
+      this.#why ||= "network";
+      return { final: false, problem: open.signal.aborted ? null : networkProblem(error) };
     } finally {
-      line.cut.abort(); // a body that is not read to its end would hold one of the browser's six connections
-      if (this.#line === line) {
-        this.#line = null;
+      open.abort(); // a body that is not read to its end would hold one of the browser's six connections
+      if (mine()) {
+        this.#open = null;
         clearTimeout(this.#silence);
         if (Date.now() - opened > STABLE_MS) this.#attempt = 0;
       }
     }
   }
 
-  /** @param {AbortSignal} signal @returns {Promise<Response>} */
-  async #request(signal) {
+  /** @param {AbortSignal} signal */
+  #request(signal) {
     const { headers = {}, url } = this.#options;
     /** @type {Record<string, string>} */
     const all = { Accept: "text/event-stream", ...(typeof headers === "function" ? headers() : headers) };
     if (this.#cursor !== "") all["Last-Event-ID"] = this.#cursor;
     const send = this.#options.fetch ?? globalThis.fetch;
-    const response = await send(url(), {
+    return send(url(), {
       headers: all,
       cache: "no-store",
       credentials: "same-origin",
       signal,
     });
-    if (signal.aborted) response.body?.cancel().catch(() => {}); // too late: nobody waits for it any more
-    return response;
   }
 
-  /** @param {Response} response @param {AbortSignal} signal @returns {Promise<Outcome>} */
-  async #refused(response, signal) {
-    const problem = response.ok ? notAStream(response) : await explain(response);
-    const why = response.ok ? "not-a-stream" : `http-${response.status}`;
-    if (signal.aborted) throw signal.reason; // a newer connection has its own cursor
+  /** @param {Response} response */
+  async #refused(response) {
+    const problem = await explain(response);
+    this.#why ||= `http-${response.status}`;
     if (response.status === 400 && this.#cursor !== "") {
       this.#cursor = ""; // the server does not know our place any more: the whole text is the safe answer
-      return { final: false, problem, why };
+      return { final: false, problem };
     }
-    if (isFinal(response)) return this.#last(problem, why, signal);
-    return { final: false, problem, why, afterMs: retryAfterMs(response.headers) };
-  }
-
-  /** @param {Problem | null} problem @param {string} why @param {AbortSignal} signal @returns {Promise<Outcome>} */
-  async #last(problem, why, signal) {
-    const verdict = (await this.#options.onLast?.(problem, signal)) ?? "end";
-    return { final: verdict === "end", problem, why: verdict === "again" ? "changed" : why };
+    return { final: isFinal(response), problem, afterMs: retryAfterMs(response.headers) };
   }
 
   #opened() {
@@ -287,12 +259,12 @@ export class Link {
     this.#busy();
     this.#cursor = parser.lastEventId;
     this.#breaks.count(events.length);
-    safely(() => this.#options.onEvents(events));
+    this.#options.onEvents(events);
   }
 
   /** Bytes came: the line is alive. */
   #heard() {
-    if (this.#line) this.#line.heard = Date.now();
+    this.#lastByte = Date.now();
     this.#watch(this.#silenceMs);
   }
 
@@ -308,71 +280,49 @@ export class Link {
 
   /** The replay is over: what the break cost is told. */
   #settle() {
-    const change = this.#settled();
-    if (change.last) this.#say(change);
-  }
-
-  /** @returns {Partial<LinkStatus>} */
-  #settled() {
     const last = this.#breaks.settle(this.#cursor);
-    if (last === null) return {};
+    if (last === null) return;
     const { reconnects, replayed } = this.status;
-    return { reconnects: reconnects + 1, replayed: replayed + (last.events ?? last.frames), last };
+    this.#say({ reconnects: reconnects + 1, replayed: replayed + (last.events ?? last.frames), last });
   }
 
-  /** @param {Outcome} outcome */
-  async #wait({ why, problem, afterMs = 0 }) {
+  /** @param {{problem: Problem | null, afterMs?: number}} outcome */
+  async #wait({ problem, afterMs = 0 }) {
     const { maxDelayMs = 30_000, random = Math.random } = this.#options;
-    const hurry = this.#hurry || why === "changed";
-    this.#hurry = false;
-    if (hurry) return;
-    if (this.#attempt === 0 && AT_ONCE.has(why)) {
-      this.#attempt = 1;
+    if (this.#why === "changed" || (this.#attempt === 0 && AT_ONCE.has(this.#why))) {
+      if (this.#why !== "changed") this.#attempt = 1;
       return;
     }
     // Full jitter on top of the server's own (already spread) wish: many viewers must not come back as one wave.
     const spread = random() * Math.min(maxDelayMs, 500 * 2 ** this.#attempt);
     const delay = timerMs(Math.max(afterMs, this.#retry) + spread);
     this.#attempt = Math.min(this.#attempt + 1, 16);
-    this.#awayUntil = Date.now() + afterMs;
-    const over = new Promise((resolve) => {
-      const cut = () => {
-        clearTimeout(timer);
-        if (this.#cutWait === cut) this.#cutWait = null;
-        resolve(undefined);
-      };
-      const timer = setTimeout(cut, delay);
-      this.#cutWait = cut; // before it is told: whoever hears of the wait may cut it short, or stop
-    });
     const phase = globalThis.navigator?.onLine === false ? "offline" : "reconnecting";
     this.#say({ phase, retryAt: Date.now() + delay, error: problem });
-    await over;
-    this.#hurry = false;
+    await new Promise((resolve) => {
+      const timer = setTimeout(resolve, delay);
+      this.#cutWait = () => {
+        clearTimeout(timer);
+        resolve(undefined);
+      };
+    });
+    this.#cutWait = null;
   }
 
   /** @param {number} ms without a byte, after which the line is given up */
   #watch(ms) {
     clearTimeout(this.#silence);
-    this.#silence = setTimeout(() => this.#cut("silence"), timerMs(ms));
+    this.#silence = setTimeout(() => this.#abort("silence"), timerMs(ms));
   }
 
   /** @param {Partial<LinkStatus>} change */
   #say(change) {
     this.status = { ...this.status, ...change };
-    safely(() => this.#options.onStatus?.(this.status));
-  }
-}
-
-/** A fault of whoever listens is told, and is not taken for one of the line. @param {() => void} call */
-function safely(call) {
-  try {
-    call();
-  } catch (error) {
-    report(error);
+    this.#options.onStatus?.(this.status);
   }
 }
 
 /** @param {Response} response */
 function isEventStream(response) {
-  return /^\s*text\/event-stream\s*(;|$)/i.test(response.headers.get("Content-Type") ?? "");
+  return (response.headers.get("Content-Type") ?? "").startsWith("text/event-stream");
 }
