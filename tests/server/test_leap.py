@@ -8,12 +8,13 @@ from itertools import accumulate
 import httpx
 import pytest
 
-from tests.server.site import View, parse, whole
+from tests.server.site import View, parse, watching, whole
 from tests.support.desk import Desk
 from unbroken.server import sse
 from unbroken.server.replay import Replayer
+from unbroken.tasks import events
 from unbroken.tasks.events import parse_id
-from unbroken.tasks.lease import Claimed, Last
+from unbroken.tasks.lease import Batch, Claimed, Event, Last
 
 WORDS = ["tide ", "señal ", "灯", "🌊 ", "a<b \n", "\u2028x"]
 
@@ -110,6 +111,51 @@ def folded(text: str, name: str, data: dict[str, object]) -> str:
     assert isinstance(offset, int)
     assert isinstance(more, str)
     return text[:offset] + more
+
+
+@pytest.mark.parametrize("how", ["paused", "recovering", "error"])
+async def test_who_leaps_is_told_that_it_stopped(desk: Desk, client: httpx.AsyncClient, how: str) -> None:
+    """G2: nothing else will come for a while, so whoever is not told now shows a running task, without its recover
+    button, its reason and the time of the next try."""
+    await desk.submit()
+    author = Author(desk, await desk.claim())
+    await author.write(900)
+    await author.save()
+    lease = author.held.lease
+    if how == "error":
+        await desk.fail(lease, retryable=True, delay_s=3_600, at=len(author.text.encode()))
+    else:
+        reason = "requested" if how == "paused" else ""
+        await desk.holder().release(lease, Last(-1), to=how, reason=reason)
+    entries = await desk.log(lease.task_id)
+    for cursor in (None, entries[50][0], entries[300][0], entries[-3][0]):
+        async with watching(client, lease.task_id, cursor) as reading:
+            # the last of what comes is the newest event, exactly as it stands in the log
+            raw = await reading.until(sse.frame(*entries[-1]), within=10)
+        place = 0 if cursor is None else 50 if cursor == entries[50][0] else None
+        assert place is None or len(parse(raw)) <= 8, "in a few frames"
+
+
+async def test_who_is_far_behind_gets_the_newest_counts(desk: Desk, client: httpx.AsyncClient) -> None:
+    """Only superseded ones may be left out: here the newest counts lie between texts, and behind the checkpoint."""
+    await desk.submit()
+    author = Author(desk, await desk.claim())
+    await author.write(600)
+    await author.save()
+    await author.write(50)
+    counts = {"progress": 0.7, "done": 700, "total": 1_000, "unit": "tokens"}
+    event = Event(events.PROGRESS, events.encode(counts))
+    author.batch += 1
+    at = len(author.text.encode())
+    lease = author.held.lease
+    await desk.holder().append(lease, Batch(author.batch, at, b"", len(author.text), 0.7, 700, 1_000, [event]))
+    await author.write(50)
+    await desk.complete(lease, author.text)
+    entries = await desk.log(lease.task_id)
+    for cursor in (None, entries[50][0]):
+        frames = parse(await whole(client, lease.task_id, cursor))
+        assert [frame.data for frame in frames if frame.name == "progress"] == [counts]
+        assert len(frames) <= 8
 
 
 async def test_pages_end_at_round_numbers(desk: Desk) -> None:

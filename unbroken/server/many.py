@@ -105,7 +105,8 @@ class ManyStream(Stream):
         if cursor is not None:
             page = await self.patiently(lambda: replayer.after(part.task_id, cursor, viewer.topic.last))
         if page is None:
-            page = await self.patiently(lambda: replayer.start(part.task_id, viewer.topic.last))
+            again = cursor is not None
+            page = await self.patiently(lambda: replayer.start(part.task_id, viewer.topic.last, again=again))
         await self._give(part, viewer, page)
 
     async def _give(self, part: Part, viewer: Viewer, page: Page | None) -> None:

@@ -6,7 +6,7 @@ frame's id says exactly what is contained (see sse.py)."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from unbroken.server import sse
 from unbroken.server.shared import Shared
@@ -18,6 +18,7 @@ from unbroken.tasks.store import Store
 PAGE = 1_000  # events of one read
 LONG = 500  # events from which the text is cheaper than the log
 NEAR = 16  # events behind a cursor among which there should be a chunk
+CHUNK_LINE = b"\nevent: chunk\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +50,18 @@ class Replayer:
         """Pages and stories asked for."""
         return self._pages.asked + self._stories.asked
 
-    async def start(self, task_id: str, n: int) -> Page | None:
-        """From the beginning; there are at least `n` events. None: the log is gone."""
-        if n > LONG and (story := await self._story(task_id, n)):
-            return Page(story.writes, story.newest, ended=story.ended)
-        return await self._page(task_id, ZERO, n)
+    async def start(self, task_id: str, n: int, *, again: bool = False) -> Page | None:
+        """From the beginning; there are at least `n` events. None: the log is gone.
+        again: for a viewer that may hold text of a past that is not in the log; it is taken back."""
+        story = await self._story(task_id, n) if n > LONG else None
+        page: Page | None
+        if story is not None:
+            page = Page(story.writes, story.newest, ended=story.ended)
+        else:
+            page = await self._page(task_id, ZERO, n)
+        if page is None or not page.writes or not again or any(CHUNK_LINE in data for data in page.writes):
+            return page  # its first chunk begins at 0
+        return replace(page, writes=(sse.nothing(page.writes[0]), *page.writes))
 
     async def after(self, task_id: str, cursor: EventId, n: int) -> Page | None:
         """The events behind `cursor`, at most one page; there are at least `n`. None: the log does not know this id."""
@@ -85,7 +93,7 @@ class Replayer:
         return await self._stories.get(
             task_id,
             lambda: self._tell(task_id),
-            lambda story: story is not None and not (story.ended and story.newest.n < n),
+            lambda story: story is None or not (story.ended and story.newest.n < n),
         )
 
     async def _tell(self, task_id: str) -> Story | None:
@@ -130,4 +138,5 @@ def page(entries: Sequence[Entry], cursor: EventId, size: int = PAGE) -> Page:
         return Page((), cursor)
     more = len(entries) > len(some)
     last_id, name, _ = some[-1]
-    return Page(sse.gather(sse.fold(some)), parse_id(last_id), more, not more and name in TERMINAL_EVENTS)
+    frames = sse.gather(sse.fold(some, more=more))
+    return Page(frames, parse_id(last_id), more, not more and name in TERMINAL_EVENTS)

@@ -25,14 +25,18 @@ class Shared(Generic[T]):
         read raises."""
         self.asked += 1
         task = self._tasks.get(key)
-        if task is not None and task.done() and not self._serves(task, good):
-            task = None
-        if task is None:
-            self.reads += 1
-            task = self._tasks[key] = asyncio.create_task(read())
-            task.add_done_callback(lambda done: self._later(key, done))
-        elif task.done():
+        if task is not None and not task.done():
+            answer = await asyncio.shield(task)
+            if good(answer):
+                return answer
+            later = self._tasks.get(key)
+            if later is not None and later is not task:
+                return await asyncio.shield(later)  # begun after we came, so it is as good as one of our own
+        elif task is not None and self._serves(task, good):
             return task.result()
+        self.reads += 1
+        task = self._tasks[key] = asyncio.create_task(read())
+        task.add_done_callback(lambda done: self._later(key, done))
         return await asyncio.shield(task)
 
     @staticmethod

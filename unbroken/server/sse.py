@@ -36,6 +36,11 @@ def frame(event_id: str, name: str, data: bytes) -> bytes:
     return b"id: %s\nevent: %s\ndata: %s\n\n" % (event_id.encode(), name.encode(), data)
 
 
+def nothing(frames: bytes) -> bytes:
+    """A frame to go before these: takes back all text, as before the first event of the task (there is no event 0)."""
+    return frame(f"{epoch_of(frames)}-0", CHUNK, events.chunk(0, "", 0))
+
+
 def ends(frames: bytes) -> bool:
     """Is the last frame a terminal event? Data is one line, so the pattern cannot come from a model's text."""
     last = frames.rfind(b"\nevent: ")
@@ -156,9 +161,9 @@ def read_chunk(data: bytes) -> tuple[int, str, float] | None:
     return offset, text, float(progress)
 
 
-def fold(entries: Sequence[Entry]) -> list[bytes]:
+def fold(entries: Sequence[Entry], *, more: bool = False) -> list[bytes]:
     """Frames that say the same as these events: chunks merged up to 64 KiB, superseded status, progress and
-    checkpoint left out, and an end that was not the end (a dead letter that was replayed)."""
+    checkpoint left out, and an end that was not the end (a dead letter that was replayed). more: others follow."""
     kept: set[int] = set()
     seen: set[str] = set()
     newest = len(entries) - 1
@@ -168,7 +173,7 @@ def fold(entries: Sequence[Entry]) -> list[bytes]:
             if name not in seen:
                 kept.add(at)
                 seen.add(name)
-        elif name not in TERMINAL_EVENTS or at == newest:
+        elif name not in TERMINAL_EVENTS or (at == newest and not more):
             kept.add(at)
     folder = Folder()
     for at, entry in enumerate(entries):

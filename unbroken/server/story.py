@@ -8,11 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from unbroken.server import sse
 from unbroken.tasks import events
-from unbroken.tasks.events import CHECKPOINT, CHUNK, STATUS, EventId, iso, parse_id
+from unbroken.tasks.events import CHECKPOINT, CHUNK, PROGRESS, STATUS, EventId, iso
 from unbroken.tasks.log import Snapshot
 from unbroken.tasks.state import TERMINAL, State
 
@@ -35,8 +34,13 @@ class Cut:
         return sse.frame(str(self.at), CHUNK, data.encode("ascii"))
 
 
-Saved = tuple[EventId, int, bytes]
-"""The newest checkpoint: id, offset, data of its event."""
+@dataclass(frozen=True, slots=True)
+class Note:
+    """An event that is told as it is, and where the text was then (characters)."""
+
+    at: EventId
+    chars: int
+    frame: bytes
 
 
 def before(event_id: EventId) -> EventId:
@@ -44,63 +48,68 @@ def before(event_id: EventId) -> EventId:
     return EventId(event_id.epoch, event_id.n - 1)
 
 
-def cuts(snapshot: Snapshot, text: str, saved: Saved | None) -> list[Cut]:
-    """The text in pieces of at most 64 KiB as far as the marks allow; one ends exactly at the checkpoint."""
-    length, newest = len(text), snapshot.newest
-    # What comes behind the text takes the newest id; the text then ends one event before.
-    end = newest if snapshot.last[1] in (CHUNK, STATUS) else before(newest)
-    if saved is not None and saved[0] == newest:
-        end, length = before(newest), saved[1]
-    points = [(chars, parse_id(raw)) for raw, _, chars in snapshot.marks]
-    must = before(saved[0]) if saved else None
-    if saved is not None and must is not None:
-        points.append((saved[1], must))
+def notes(snapshot: Snapshot, length: int) -> list[Note]:
+    """What is told besides the text: the newest checkpoint and the newest counts, each where it stands, and the newest
+    event. A claim's status is not among them: whoever stands in its lease knows it, others are told at the start."""
+    found: dict[EventId, Note] = {}
+    if snapshot.checkpoint is not None:
+        at, offset, progress, saved = snapshot.checkpoint
+        data = events.encode({"offset": offset, "progress": progress, "saved_at": iso(saved)})
+        found[at] = Note(at, offset, sse.frame(str(at), CHECKPOINT, data))
+    if snapshot.counts is not None:
+        at, data, chars = snapshot.counts
+        found[at] = Note(at, chars, sse.frame(str(at), PROGRESS, data))
+    raw, name, data = snapshot.last
+    claimed = name == STATUS and snapshot.state is State.PROCESSING
+    if name != CHUNK and not claimed:
+        found.setdefault(snapshot.newest, Note(snapshot.newest, length, sse.frame(raw, name, data)))
+    found.pop(snapshot.first, None)
+    return sorted(found.values(), key=lambda note: note.at)
+
+
+def arrange(snapshot: Snapshot, text: str) -> list[Cut | Note] | None:
+    """Text and notes in the order of their ids, each where it belongs. None: the text alone does not tell it (it was
+    taken back behind a note since, so that where the note stood is not there any more)."""
+    out: list[Cut | Note] = []
+    chars, since = 0, snapshot.first
+    for note in notes(snapshot, len(text)):
+        end = before(note.at)
+        if note.at.n < snapshot.rewound or note.at > snapshot.newest or not chars <= note.chars <= len(text):
+            return None
+        if end > since:
+            out += cuts(snapshot, text, (chars, since), (note.chars, end))
+        elif note.chars > chars:
+            return None
+        out.append(note)
+        chars, since = note.chars, note.at
+    if since < snapshot.newest:
+        out += cuts(snapshot, text, (chars, since), (len(text), snapshot.newest))
+    return out
+
+
+Place = tuple[int, EventId]
+"""Characters, and the event at which the text was so long."""
+
+
+def cuts(snapshot: Snapshot, text: str, begin: Place, end: Place) -> list[Cut]:
+    """The text between two places in pieces of at most 64 KiB, as far as the marks allow."""
     found: list[Cut] = []
-    start, since = 0, snapshot.first
-    for chars, event_id in [*sorted(p for p in points if p[0] <= length and p[1] < end), (length, end)]:
-        if event_id <= since or (chars <= start and event_id not in (must, end)):
-            continue
+    start, since = begin
+    between = [(c, at) for at, c in snapshot.marks if begin[0] < c <= end[0] and begin[1] < at < end[1]]
+    for chars, at in [*between, end]:
         piece = escape(text[start:chars])
         last = found[-1] if found else None
-        if last is not None and last.at != must and len(last.escaped) + len(piece) <= ROOM:
-            found[-1] = Cut(last.start, chars, last.since, event_id, last.escaped + piece)
+        if last is not None and len(last.escaped) + len(piece) <= ROOM:
+            found[-1] = Cut(last.start, chars, last.since, at, last.escaped + piece)
         else:
-            found.append(Cut(start, chars, since, event_id, piece))
-        start, since = chars, event_id
+            found.append(Cut(start, chars, since, at, piece))
+        start, since = chars, at
     return found
 
 
 def escape(text: str) -> str:
     """The inside of a JSON string, in ASCII."""
     return json.encoder.encode_basestring_ascii(text)[1:-1]
-
-
-def checkpoint(snapshot: Snapshot, length: int) -> Saved | None:
-    """The newest checkpoint as (id, offset, data), if it can be placed in the text."""
-    if snapshot.checkpoint is None:
-        return None
-    raw, offset, _, progress, at = snapshot.checkpoint
-    event_id = parse_id(raw)
-    if offset > length or event_id > snapshot.newest:
-        return None
-    for mark, _, chars in snapshot.marks:
-        if (chars <= offset) != (parse_id(mark) < event_id):
-            return None  # the text was rewound behind it since
-    return event_id, offset, events.encode({"offset": offset, "progress": progress, "saved_at": iso(at)})
-
-
-def status(snapshot: Snapshot) -> bytes:
-    """The newest status as far as the record tells; of an ended task, the one it had before."""
-    state = snapshot.state
-    if state in TERMINAL:
-        state = State.PROCESSING
-    data: dict[str, Any] = {"state": state.value, "attempt": snapshot.attempt}
-    if snapshot.reason:
-        data["reason"] = snapshot.reason
-    if snapshot.retry_at and state is State.RECOVERING:
-        data["retry_at"] = iso(snapshot.retry_at)
-    data["at"] = iso(snapshot.updated)
-    return events.encode(data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +145,8 @@ class Story:
     def after(self, cursor: EventId, offset: int) -> list[bytes] | None:
         """What follows `cursor`, where the text was `offset` characters long. None: cannot be told from the text.
 
-        The text only grew since, so it goes on exactly there; and within one lease the state is what it was."""
+        The text only grew since, so it goes on exactly there; and of what was said within one lease, all that counts is
+        in the parts."""
         if cursor.epoch != self.snapshot.newest.epoch or cursor.n < self.snapshot.rewound:
             return None
         out: list[bytes] = []
@@ -169,21 +179,20 @@ Between = Callable[[Cut], Awaitable[Sequence[bytes]]]
 """Reads the frames of a cut that does not fit one frame."""
 
 
-async def tell(snapshot: Snapshot, between: Between) -> Story:
-    """Cut the text of a snapshot into frames."""
+async def tell(snapshot: Snapshot, between: Between) -> Story | None:
+    """Cut the text of a snapshot into frames. None: the text alone does not tell all."""
     text = snapshot.text.decode("utf-8", "replace")
-    saved = checkpoint(snapshot, len(text))
+    arranged = arrange(snapshot, text)
+    if arranged is None or not snapshot.stated:
+        return None
     share = min(1.0, float(snapshot.progress or 0))
-    parts = [Part(snapshot.first, (sse.frame(str(snapshot.first), STATUS, status(snapshot)),))]
-    for cut in cuts(snapshot, text, saved):
-        if len(cut.escaped) > ROOM:  # one append larger than a frame: its own events say where to cut
-            parts.append(Part(cut.at, tuple(await between(cut))))
-        elif cut.escaped or cut.at == snapshot.newest:
-            parts.append(Part(cut.at, (cut.frame(share),), cut))
-        if saved is not None and cut.at == before(saved[0]):
-            parts.append(Part(saved[0], (sse.frame(str(saved[0]), CHECKPOINT, saved[2]),)))
-    last_id, name, data = snapshot.last
-    if name not in (CHUNK, STATUS, CHECKPOINT):
-        parts.append(Part(parse_id(last_id), (sse.frame(last_id, name, data),)))
+    parts = [Part(snapshot.first, (sse.frame(str(snapshot.first), STATUS, snapshot.stated),))]
+    for piece in arranged:
+        if isinstance(piece, Note):
+            parts.append(Part(piece.at, (piece.frame,)))
+        elif len(piece.escaped) > ROOM:  # one append larger than a frame: its own events say where to cut
+            parts.append(Part(piece.at, tuple(await between(piece))))
+        elif piece.escaped or piece.at == snapshot.newest:
+            parts.append(Part(piece.at, (piece.frame(share),), piece))
     writes = sse.gather([frame for part in parts for frame in part.frames])
     return Story(snapshot, text, parts, writes, share)

@@ -33,7 +33,6 @@ HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store, no-transform"),
     (b"x-accel-buffering", b"no"),
-    (b"connection", b"keep-alive"),
     (b"x-content-type-options", b"nosniff"),
 ]
 
@@ -248,7 +247,8 @@ class TaskStream(Stream):
         if cursor is not None:
             page = await self.patiently(lambda: replayer.after(self._task_id, cursor, viewer.topic.last))
         if page is None:
-            page = await self.patiently(lambda: replayer.start(self._task_id, viewer.topic.last))
+            again = cursor is not None
+            page = await self.patiently(lambda: replayer.start(self._task_id, viewer.topic.last, again=again))
         if page is None:
             return True  # the log is gone; asked again, the answer says so
         return await self._give(viewer, page)

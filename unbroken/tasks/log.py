@@ -9,7 +9,7 @@ from typing import Any
 from unbroken.tasks import codec, keys
 from unbroken.tasks.connection import Calls, translated
 from unbroken.tasks.errors import Corrupt
-from unbroken.tasks.events import NAMES, EventId
+from unbroken.tasks.events import NAMES, STATUS, EventId, parse_id
 from unbroken.tasks.record import pairs
 from unbroken.tasks.state import State
 
@@ -19,27 +19,25 @@ _NAMES = frozenset(name.encode() for name in NAMES)
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A task's whole visible state at one moment, for a late viewer. Sizes of `text` in bytes (UTF-8).
+    """A task's whole visible state at one moment, for a late viewer.
 
-    marks: (event id, bytes, characters) where the text may be cut. last: id, name and data of the newest event.
-    checkpoint: (event id, characters, bytes, progress, saved ms) or None. items: how many results a batch has.
+    marks: (event id, characters) where the text may be cut. last: id, name and data of the newest event. stated: data
+    of the newest status. checkpoint: (event id, characters, progress, saved ms) or None. counts: id and data of the
+    newest progress event, and the length of the text at it (-1: not found out). items: how many results a batch has.
     rewound: number of the last event that took text back."""
 
     state: State
     first: EventId
     newest: EventId
-    attempt: int
-    reason: str
-    length: int
     progress: str
-    text: bytes
-    marks: list[tuple[str, int, int]]
-    last: tuple[str, str, bytes]
-    checkpoint: tuple[str, int, int, float, int] | None
-    retry_at: int
-    updated: int
+    rewound: int
     items: int
-    rewound: int = 0
+    text: bytes
+    marks: list[tuple[EventId, int]]
+    last: tuple[str, str, bytes]
+    checkpoint: tuple[EventId, int, float, int] | None
+    stated: bytes
+    counts: tuple[EventId, bytes, int] | None
 
 
 class Log:
@@ -117,48 +115,27 @@ class Log:
     async def snapshot(self, task_id: str) -> Snapshot | None:
         """The task's visible state at one moment, or None when there is no such task or its log is gone."""
         reply = await self.calls.call("snapshot", keys.key("task", task_id), task_id)
-        if not reply or not reply[11]:
+        if not reply or not reply[9]:
             return None
-        (
-            state,
-            created,
-            epoch,
-            n,
-            length,
-            _bytes,
-            attempts,
-            reason,
-            progress,
-            text,
-            marks,
-            last,
-            ckpt,
-            retry,
-            updated,
-            items,
-            rewound,
-        ) = reply
-        cut = [(e.decode(), int(b), int(c)) for e, b, c in (mark.split(b" ") for mark in marks)]
+        state, created, epoch, n, progress, rewound, items, text, marks, last, ckpt, changes, counts = reply
         fields = pairs(last[0][1])
         saved = None
         if all(value is not None for value in ckpt):
-            saved = (ckpt[0].decode(), int(ckpt[1]), int(ckpt[2]), float(ckpt[3]), int(ckpt[4]))
+            saved = (parse_id(ckpt[0].decode()), int(ckpt[1]), float(ckpt[2]), int(ckpt[3]))
+        stated = [data for _, name, data in (row.split(b" ", 2) for row in changes) if name == STATUS.encode()]
         return Snapshot(
-            State(state.decode()),
-            EventId(int(created), 1),
-            EventId(int(epoch), int(n)),
-            int(attempts),
-            reason.decode(),
-            int(length),
-            progress.decode(),
-            text,
-            cut,
-            (last[0][0].decode(), fields["e"].decode(), fields["d"]),
-            saved,
-            int(retry or 0),
-            int(updated or 0),
-            int(items),
-            int(rewound),
+            state=State(state.decode()),
+            first=EventId(int(created), 1),
+            newest=EventId(int(epoch), int(n)),
+            progress=progress.decode(),
+            rewound=int(rewound),
+            items=int(items),
+            text=text,
+            marks=[(parse_id(at.decode()), int(chars)) for at, _, chars in (mark.split(b" ") for mark in marks)],
+            last=(last[0][0].decode(), fields["e"].decode(), fields["d"]),
+            checkpoint=saved,
+            stated=stated[-1] if stated else b"",
+            counts=(parse_id(counts[0].decode()), counts[1], int(counts[2])) if counts else None,
         )
 
     async def newest(self, ids: Sequence[str]) -> list[EventId | None]:

@@ -82,6 +82,9 @@ local function emit(t, name, data, aux)
       redis.call('LPOP', history)
     end
   end
+  if name == 'progress' then -- its id, so that a late viewer's replay finds the newest counts
+    redis.call('HSET', key('task', t.id), 'counted', id)
+  end
   t.frames[#t.frames + 1] = 'id: ' .. id .. '\nevent: ' .. name .. '\ndata: ' .. data .. '\n\n'
 end
 
