@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Any
 
 import httpx
 import pytest
@@ -13,7 +14,7 @@ from tests.server.site import Site, running
 from tests.support.desk import Desk
 from tests.support.wait import until
 from unbroken.server import loops
-from unbroken.server.loops import Mender, Repeating
+from unbroken.server.loops import Mender, Repeating, Sweeper
 from unbroken.server.records import Records
 from unbroken.tasks import keys
 from unbroken.tasks.errors import NotFound, StoreUnavailable
@@ -36,6 +37,35 @@ async def test_a_deleted_index_is_made_again(desk: Desk, site: Site) -> None:
     future = asyncio.run_coroutine_threadsafe(Mender(site.services).step(), site.services.loop)
     assert await asyncio.wrap_future(future) is False
     assert (await desk.claim()).lease.task_id == task.id
+
+
+async def test_a_task_that_is_deleted_while_it_is_archived_leaves_nothing(
+    desk: Desk, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The upload is under way when the owner deletes the task: what arrives afterwards is taken away again."""
+    short = settings.model_copy(update={"archive": True, "result_s": 0.1})
+    author = await begin(Desk(desk.redis, short))
+    await author.write("a private text")
+    await author.complete()
+    uploaded = []
+    with running(short) as site:
+        services, upload = site.services, site.services.objects.archive
+
+        async def overtaken(owner: str, task_id: str, *rest: Any) -> None:
+            await services.store.purge(task_id, owner, actor="me")
+            await upload(owner, task_id, *rest)
+            uploaded.append(task_id)
+
+        monkeypatch.setattr(services.objects, "archive", overtaken)
+        sweeper = Sweeper(services)
+
+        async def step() -> bool:
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(sweeper.step(), services.loop))
+            return bool(uploaded)
+
+        await until(step, "the result to be due and archived")
+        async with httpx.AsyncClient(base_url=site.url, trust_env=False) as client:
+            assert (await client.get(f"/api/tasks/{author.task.id}/result")).status_code == 404
 
 
 async def test_a_loop_survives_everything_and_logs_an_outage_once(

@@ -122,7 +122,8 @@ class Sweeper(Repeating):
         else:
             body, media = await store.text(task_id) or b"", "txt"
         await self.services.objects.archive(task.owner, task_id, media, body)
-        await store.archived(task_id)
+        if not await store.archived(task_id):  # deleted while it was uploaded: nothing of it may stay
+            await self.services.objects.forget_archived(task.owner, task_id)
 
 
 class Mender(Repeating):

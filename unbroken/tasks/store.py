@@ -284,9 +284,9 @@ class Store(Log):
         swept, objects, ids = await self.calls.call("sweep", keys.key("done"), limit, more, archive)
         return int(swept), [raw.decode() for raw in objects], [raw.decode() for raw in ids]
 
-    async def archived(self, task_id: str) -> None:
-        """The result is in the object store now."""
-        await self.calls.call("archived", keys.key("task", task_id), task_id)
+    async def archived(self, task_id: str) -> bool:
+        """The result is in the object store now. False: there is no such task any more."""
+        return bool(await self.calls.call("archived", keys.key("task", task_id), task_id))
 
     async def hooks(
         self, *, limit: int, hold_s: float, per_owner: int = 0, busy: Mapping[str, int] | None = None
