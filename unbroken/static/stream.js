@@ -32,12 +32,12 @@
  * @property {TaskView} [view]        go on from a view that is already here
  */
 
-import { checked, checkedId } from "./stream/calls.js";
+import { act, authorization, checked, checkedId, missingOf } from "./stream/calls.js";
 import { Emitter } from "./stream/emitter.js";
 import { INITIAL, fold, isTerminal } from "./stream/fold.js";
 import { Link } from "./stream/link.js";
 import { listenToTheMachine } from "./stream/machine.js";
-import { ApiError, explain } from "./stream/problems.js";
+import { ApiError } from "./stream/problems.js";
 
 export { INITIAL, TERMINAL, fold, isTerminal } from "./stream/fold.js";
 export { Link } from "./stream/link.js";
@@ -64,16 +64,12 @@ function decode(raw) {
   }
 }
 
-/** @param {FollowOptions} options @returns {Record<string, string>} */
-function authorization(options) {
-  return options.key ? { Authorization: `Bearer ${options.key}` } : {};
-}
-
 /**
  * Several tasks on one connection. Events:
  *   "change" (taskId, view, events)   after every batch of events of a task
  *   "connection" (LinkStatus)         the state of the connection
- *   "refused" (Problem)               the server will not serve this stream; nothing more comes
+ *   "refused" (Problem, taskIds)      the server will not serve these tasks, nothing more comes of them: one that was
+ *                                     removed is let go and the others go on; with all of them, the connection has ended
  */
 export class Followers extends Emitter {
   /** @type {FollowOptions} */ #options;
@@ -82,8 +78,8 @@ export class Followers extends Emitter {
   /** @type {Set<string>} */ #asked = new Set(); // what this connection was opened for
   /** @type {Set<string>} */ #covered = new Set(); // what the cursor may say something about
   #stopListening = () => {};
-  #restarts = 0;
-  #restartedAt = 0;
+  /** @type {Map<string, {count: number, at: number}>} */ #restarts = new Map(); // of tasks that missed something
+  #closed = false;
   #single;
 
   /** @param {Iterable<string>} ids @param {FollowOptions} options @param {boolean} [single] use the task's own stream */
@@ -101,9 +97,12 @@ export class Followers extends Emitter {
       headers: () => authorization(options),
       onEvents: (raw) => this.#take(raw),
       onStatus: (status) => this.#tell(status),
+      onLast: (problem, signal) => this.#last(problem, signal),
     });
     this.#stopListening = listenToTheMachine(this.link);
-    queueMicrotask(() => this.#wanted.size > 0 && this.link.start(options.view?.lastEventId)); // after the first on()
+    queueMicrotask(() => { // after the first on()
+      if (this.#wanted.size > 0 && !this.#closed) this.link.start(options.view?.lastEventId);
+    });
   }
 
   /** The tasks that are watched. */
@@ -123,6 +122,7 @@ export class Followers extends Emitter {
 
   /** Watches exactly these tasks; views of those that stay are kept. @param {Iterable<string>} ids @returns {void} */
   set(ids) {
+    if (this.#closed) return undefined;
     this.#wanted = new Set([...ids].map(checkedId));
     const fresh = this.ids.filter((id) => !this.#views.has(id));
     if (this.#wanted.size === 0) return this.link.stop();
@@ -142,7 +142,7 @@ export class Followers extends Emitter {
 
   /** Begins again after an end: a dead letter was replayed, or somebody signed in. */
   resume() {
-    this.link.reopen("changed");
+    if (!this.#closed && this.#wanted.size > 0) this.link.reopen("changed");
   }
 
   /** Cuts the connection on purpose; it comes back by itself. */
@@ -150,8 +150,9 @@ export class Followers extends Emitter {
     this.link.drop();
   }
 
-  /** Stops watching. */
+  /** Stops watching, for good. */
   close() {
+    this.#closed = true;
     this.#stopListening();
     this.link.stop();
   }
@@ -175,27 +176,73 @@ export class Followers extends Emitter {
       const view = this.#views.get(id);
       if (event === null || view === undefined) continue;
       this.#views.set(id, fold(view, event));
-      changed.set(id, [...(changed.get(id) ?? []), event]);
+      const events = changed.get(id);
+      if (events) events.push(event);
+      else changed.set(id, [event]);
     }
     if (changed.size > 0) this.#covered = new Set(this.#asked); // the server keeps only these in its cursors
-    for (const [id, events] of changed) this.emit("change", id, this.view(id), events);
-    if ([...changed.keys()].some((id) => this.view(id).missed)) this.#again();
+    for (const [id, events] of changed) {
+      if (this.#wanted.has(id)) this.emit("change", id, this.view(id), events);
+      else if (this.view(id).missed) this.#views.delete(id); // should it come back, then from the start
+    }
+    if (this.#closed) return; // whoever heard of it had seen enough
+    const missed = [...changed.keys()].filter((id) => this.#wanted.has(id) && this.view(id).missed);
+    if (missed.length > 0) this.#again(missed);
     else if (this.#wanted.size > 0 && this.#allEnded) this.link.finish();
   }
 
-  /** Something was missed: the whole story once more, but not for ever. */
-  #again() {
+  /** Something was missed: the whole story once more, but not for ever. @param {string[]} ids */
+  #again(ids) {
     const now = Date.now();
-    this.#restarts = now - this.#restartedAt < RESTARTS_WITHIN_MS ? this.#restarts + 1 : 1;
-    this.#restartedAt = now;
-    if (this.#restarts > MAX_RESTARTS) this.link.finish(DAMAGED);
-    else this.link.reopen("missed", "");
+    /** @type {string[]} */
+    const damaged = [];
+    for (const id of ids) {
+      const before = this.#restarts.get(id);
+      const count = before && now - before.at < RESTARTS_WITHIN_MS ? before.count + 1 : 1;
+      this.#restarts.set(id, { count, at: now });
+      if (count > MAX_RESTARTS) damaged.push(id);
+    }
+    if (damaged.length > 0 && !this.#letGo(damaged, DAMAGED)) return this.link.finish(DAMAGED);
+    if (damaged.length < ids.length) this.link.reopen("missed", "");
+    else if (this.#allEnded) this.link.finish();
+    return undefined;
+  }
+
+  /** The others go on without these. @param {string[]} ids @param {Problem} problem @returns {boolean} there are others */
+  #letGo(ids, problem) {
+    if (this.ids.every((id) => ids.includes(id))) return false;
+    for (const id of ids) {
+      this.#wanted.delete(id);
+      this.#views.delete(id);
+      this.#restarts.delete(id);
+    }
+    this.emit("refused", problem, ids);
+    return true;
+  }
+
+  /** The server says that this is all, or refuses. One task that is not there takes no other one's stream away.
+   * @param {Problem | null} problem @param {AbortSignal} signal @returns {Promise<import("./stream/link.js").Verdict>} */
+  async #last(problem, signal) {
+    if (problem === null) {
+      // The end lies behind the cursor, but it never came here whole: asked for once more, from the start.
+      const missed = this.link.cursor === "" ? [] : this.ids.filter((id) => !isTerminal(this.view(id)));
+      if (missed.length === 0) return "end";
+      this.#again(missed);
+      return "later"; // what #again said counts
+    }
+    if (this.#single || (problem.status !== 404 && problem.status !== 410)) return "end";
+    const gone = await missingOf([...this.#asked], this.#options, signal);
+    if (signal.aborted || gone.length === 0) return "later"; // it is there again, or could not be asked for
+    if (!this.#letGo(gone, problem)) return "end";
+    if (!this.#allEnded) return "again";
+    this.link.finish();
+    return "end";
   }
 
   /** @param {LinkStatus} status */
   #tell(status) {
     this.emit("connection", status);
-    if (status.phase === "ended" && status.error !== null) this.emit("refused", status.error);
+    if (status.phase === "ended" && status.error !== null) this.emit("refused", status.error, this.ids);
   }
 }
 
@@ -272,12 +319,8 @@ export class Follower extends Emitter {
   }
 
   /** @param {string} what @returns {Promise<any>} @throws {ApiError} */
-  async #act(what) {
-    const send = this.#options.fetch ?? globalThis.fetch;
-    const address = `${this.#options.base ?? ""}/api/tasks/${encodeURIComponent(this.taskId)}/${what}`;
-    const response = await send(address, { method: "POST", headers: authorization(this.#options) });
-    if (!response.ok) throw new ApiError(await explain(response));
-    return response.status === 204 ? null : response.json();
+  #act(what) {
+    return act(this.taskId, what, this.#options);
   }
 }
 
@@ -291,5 +334,7 @@ export function follow(taskId, options = {}) {
  * @throws {TypeError} for an option that does not exist, and for what is no list of ids */
 export function followMany(ids, options = {}) {
   if (typeof ids === "string") throw new TypeError("followMany takes a list of task ids: followMany([id])");
-  return new Followers(ids, checked(options));
+  const all = [...ids];
+  if (options?.view && all.length > 1) throw new TypeError("a view is one task's: follow(id, { view })");
+  return new Followers(all, checked(options));
 }

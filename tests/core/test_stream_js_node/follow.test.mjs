@@ -131,23 +131,18 @@ test("a stream that never fits together is given up with words, not asked for ev
 });
 
 test("silence is noticed; heartbeats are not silence", async () => {
-  let beat;
   server = await serve((_request, response, nth) => {
     eventStream(response);
     if (nth === 1) return; // says nothing any more, with the connection open
     response.write(frame({ type: "chunk", data: { offset: 0, text: "a", progress: 0 }, id: "1-1" }));
-    beat = setInterval(() => response.write(":\n"), 40);
+    const beat = setInterval(() => response.write(":\n"), 40);
+    response.on("close", () => clearInterval(beat));
   });
-  task = follow("0-x", { base: server.base, ...quick, silenceMs: 200 });
-  try {
-    await until("the second connection", () => server.seen.length === 2);
-    await until("caught up", () => task.connection.phase === "caught-up");
-    await new Promise((resolve) => setTimeout(resolve, 500));
-    assert.equal(server.seen.length, 2, "a line with heartbeats was given up");
-    assert.equal(task.connection.last.why, "silence");
-  } finally {
-    clearInterval(beat);
-  }
+  task = follow("0-x", { base: server.base, ...quick, silenceMs: 600 });
+  await until("the second connection", () => server.seen.length === 2);
+  await until("a second of heartbeats", () => task.connection.phase === "caught-up");
+  assert.equal(server.seen.length, 2, "a line with heartbeats was given up");
+  assert.equal(task.connection.last.why, "silence");
 });
 
 test("drop() heals by itself and counts what was replayed", async () => {
@@ -233,6 +228,7 @@ test("a task that never rests does not blur where the replay ends", async () => 
     if (nth === 1) return response.end(rest.slice(0, 5).map((event) => frame(event)).join(""));
     response.write(rest.slice(0, 15).map((event) => frame(event)).join(""));
     let at = 15;
+    clearInterval(beat); // of a connection before
     beat = setInterval(() => at < rest.length && response.write(frame(rest[(at += 1) - 1])), 15);
   });
   task = follow("0-x", { base: server.base, ...quick });

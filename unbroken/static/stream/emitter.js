@@ -1,9 +1,17 @@
 // @ts-check
 import { checkedEar } from "./calls.js";
 
-/** Just enough of an event emitter. An ear that throws does not stop the others. */
+/** Tells an error that is nobody's to catch. @param {unknown} error */
+export function report(error) {
+  globalThis.reportError ? globalThis.reportError(error) : console.error(error);
+}
+
+/** Just enough of an event emitter. An ear that throws does not stop the others, and all of them hear everything in the
+ * same order: what an ear sets off is told when everybody has heard of its cause. */
 export class Emitter {
   /** @type {Map<string, Set<Function>>} */ #ears = new Map();
+  /** @type {{name: string, args: any[]}[]} */ #waiting = [];
+  #telling = false;
   #names;
 
   /** @param {readonly string[]} names of the events there are */
@@ -25,11 +33,25 @@ export class Emitter {
 
   /** @param {string} name @param {...any} args */
   emit(name, ...args) {
-    for (const ear of this.#ears.get(name) ?? []) {
+    this.#waiting.push({ name, args });
+    if (this.#telling) return;
+    this.#telling = true;
+    try {
+      for (let next; (next = this.#waiting.shift()); ) this.#tellAll(next.name, next.args);
+    } finally {
+      this.#telling = false;
+    }
+  }
+
+  /** @param {string} name @param {any[]} args */
+  #tellAll(name, args) {
+    const ears = this.#ears.get(name) ?? new Set();
+    for (const ear of [...ears]) {
+      if (!ears.has(ear)) continue; // stopped listening just now
       try {
         ear(...args);
       } catch (error) {
-        globalThis.reportError ? globalThis.reportError(error) : console.error(error);
+        report(error);
       }
     }
   }

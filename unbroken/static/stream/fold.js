@@ -67,7 +67,7 @@ function isText(view) {
 /** @type {Record<string, (view: TaskView, data: any) => Partial<TaskView>>} */
 const EVENTS = {
   status: (view, data) => ({
-    state: data.state,
+    state: data.state ?? view.state,
     attempt: data.attempt ?? view.attempt,
     reason: data.reason ?? null,
     retryAt: data.retry_at ?? null,
@@ -77,7 +77,9 @@ const EVENTS = {
   chunk: (view, data) => {
     const { offset, text } = data;
     // A cut is not done on a chunk that lies beyond the end: what is shown stays until the replay brings the truth.
-    if (offset > view.text.length) return { missed: true };
+    // Neither is one made on what cannot be a chunk: whatever it was, it is not here.
+    const sound = Number.isSafeInteger(offset) && offset >= 0 && typeof text === "string";
+    if (!sound || offset > view.text.length) return { missed: true };
     return {
       text: append(cut(view.text, offset), text),
       progress: data.progress ?? view.progress,

@@ -23,10 +23,16 @@
  *
  * @typedef {{status: number, code: string, message: string}} Problem
  *
+ * @typedef {"end" | "again" | "later"} Verdict   again: at once, something else is asked for; later: as after an outage
+ *
+ * @typedef {{final: boolean, problem: Problem | null, why: string, afterMs?: number}} Outcome   of one connection
+ *
  * @typedef {object} LinkOptions
  * @property {() => string} url
  * @property {(events: import("./sse.js").RawEvent[]) => void} onEvents
  * @property {(status: LinkStatus) => void} [onStatus]
+ * @property {(problem: Problem | null, signal: AbortSignal) => Promise<Verdict>} [onLast]   the server says that nothing
+ *   more comes (null), or why it will not serve this: is that the end, or is there something else to ask for?
  * @property {typeof fetch} [fetch]
  * @property {Record<string, string> | (() => Record<string, string>)} [headers]   Authorization, for example
  * @property {number} [silenceMs]   no byte for so long means that the line is dead; the server says something every 15 s
@@ -36,8 +42,9 @@
  */
 
 import { Breaks } from "./breaks.js";
+import { report } from "./emitter.js";
 import { timerMs, unlessAborted } from "./machine.js";
-import { ASKED_MAX_MS, explain, isFinal, networkProblem, retryAfterMs } from "./problems.js";
+import { ASKED_MAX_MS, explain, isFinal, networkProblem, notAStream, retryAfterMs } from "./problems.js";
 import { SseParser } from "./sse.js";
 
 const RETRY_MS = 1_000;
@@ -46,19 +53,21 @@ const CAUGHT_UP_MS = 1_000;
 const STABLE_MS = 5_000; // a connection that lived so long starts the backoff afresh
 const SLEPT_MS = 20_000; // after a wake-up, a line that has been silent for longer than a heartbeat is not trusted
 const OFFLINE_MS = 5_000;
+const LATE_MS = 50;
+const SECOND_LOOK_MS = 1_000;
 const AT_ONCE = new Set(["changed", "woken", "missed"]); // breaks of our own making need no politeness, the first time
 
 export class Link {
   /** @type {LinkOptions} */ #options;
-  /** @type {AbortController | null} */ #open = null;
+  /** The connection of now. @type {{cut: AbortController, heard: number, why: string} | null} */ #line = null;
   /** @type {(() => void) | null} */ #cutWait = null;
   #generation = 0; // of the loop: a stopped one that still unwinds must not go on when a new one has begun
   #running = false;
   #cursor = "";
   #retry;
   #attempt = 0;
-  #lastByte = 0;
-  #why = "";
+  #hurry = false; // somebody wants another connection while there is none
+  #awayUntil = 0; // the server asked not to be asked before
   #breaks = new Breaks();
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #quiet;
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #silence;
@@ -93,6 +102,7 @@ export class Link {
     this.#cursor = cursor;
     this.#running = true;
     this.#attempt = 0;
+    this.#hurry = false;
     this.#breaks.forget();
     this.#generation += 1;
     void this.#run(this.#generation);
@@ -100,47 +110,55 @@ export class Link {
 
   /** Ends it for good. */
   stop() {
-    this.#running = false;
-    this.#generation += 1;
-    this.#abort("stopped");
-    this.#open = null;
-    this.#cutWait?.();
-    clearTimeout(this.#quiet);
-    clearTimeout(this.#silence);
-    this.#settle();
-    this.#say({ phase: "idle", retryAt: null });
+    this.#say({ ...this.#halt(), phase: "idle", retryAt: null });
   }
 
   /** Ends it because there is nothing more to come, or nothing more to hope for. @param {Problem | null} [error] */
   finish(error = null) {
-    this.stop();
-    this.#say({ phase: "ended", error });
+    this.#say({ ...this.#halt(), phase: "ended", retryAt: null, error });
+  }
+
+  /** Everything stops before anybody is told: who hears of it may begin again. @returns {Partial<LinkStatus>} */
+  #halt() {
+    this.#running = false;
+    this.#generation += 1;
+    this.#cut("stopped");
+    this.#line = null;
+    this.#cutWait?.();
+    clearTimeout(this.#quiet);
+    clearTimeout(this.#silence);
+    return this.#settled();
   }
 
   /** Cuts the line on purpose, as a lost network would: it comes back by itself. */
   drop() {
-    this.#abort("dropped");
+    this.#cut("dropped");
   }
 
   /** Opens again at once: another address, or from another place. @param {string} why @param {string} [cursor] */
   reopen(why, cursor = this.#cursor) {
     if (!this.#running) return this.start(cursor);
     this.#cursor = cursor;
-    if (this.#open) this.#abort(why);
-    else this.#cutWait?.();
+    if (this.#line) {
+      this.#line.why = why; // also of one that is being cut for another reason
+      this.#line.cut.abort();
+    } else {
+      this.#hurry = true;
+      this.#cutWait?.();
+    }
     return undefined;
   }
 
-  /** Tells that the page woke up or that the network is back. */
+  /** Tells that the page woke up or that the network is back. Told several times for one wake-up, it does no harm. */
   wake() {
-    this.#cutWait?.();
-    if (Date.now() - this.#lastByte > SLEPT_MS) this.#abort("woken");
+    if (Date.now() >= this.#awayUntil) this.#cutWait?.();
+    if (this.#line && Date.now() - this.#line.heard > SLEPT_MS) this.#cut("woken");
   }
 
   /** Tells that the browser thinks it has no network. It may be wrong (a server on this machine), so the line is only
    * watched more closely: with nothing heard it is opened anew. */
   offline() {
-    if (this.#open) this.#watch(Math.min(OFFLINE_MS, this.#silenceMs));
+    if (this.#line) this.#watch(Math.min(OFFLINE_MS, this.#silenceMs));
   }
 
   get #silenceMs() {
@@ -148,10 +166,10 @@ export class Link {
   }
 
   /** @param {string} why */
-  #abort(why) {
-    if (this.#open === null || this.#open.signal.aborted) return;
-    this.#why = why;
-    this.#open.abort();
+  #cut(why) {
+    if (this.#line === null || this.#line.cut.signal.aborted) return;
+    this.#line.why = why;
+    this.#line.cut.abort();
   }
 
   /** @param {number} generation */
@@ -159,72 +177,84 @@ export class Link {
     const mine = () => generation === this.#generation;
     this.#say({ phase: "connecting", retryAt: null, error: null });
     while (mine()) {
-      const outcome = await this.#once(mine);
+      const outcome = await this.#once();
       if (!mine()) return;
       clearTimeout(this.#quiet);
-      this.#settle(); // what a short connection brought counts too
       if (outcome.final) {
         this.#running = false;
-        this.#say({ phase: "ended", retryAt: null, error: outcome.problem });
+        this.#say({ ...this.#settled(), phase: "ended", retryAt: null, error: outcome.problem });
         return;
       }
-      if (this.#why !== "changed") this.#breaks.lost(this.#why);
+      this.#settle(); // what a short connection brought counts too
+      if (!mine()) return;
+      if (outcome.why !== "changed") this.#breaks.lost(outcome.why);
       await this.#wait(outcome);
     }
   }
 
-  /** @param {() => boolean} mine @returns {Promise<{final: boolean, problem: Problem | null, afterMs?: number}>} */
-  async #once(mine) {
-    const open = new AbortController();
-    const opened = Date.now();
-    this.#open = open;
-    this.#why = "";
+  /** One connection, from its request to its end. @returns {Promise<Outcome>} */
+  async #once() {
+    const line = { cut: new AbortController(), heard: Date.now(), why: "" };
+    const { signal } = line.cut;
+    const opened = line.heard;
+    this.#line = line;
     this.#watch(OPEN_MS);
     try {
-      const response = await unlessAborted(open.signal, this.#request(open.signal));
-      if (!mine() || response.status === 204) return { final: true, problem: null };
-      if (!response.ok || !response.body || !isEventStream(response)) return await unlessAborted(open.signal, this.#refused(response));
+      const response = await unlessAborted(signal, this.#request(signal));
+      if (response.status === 204) return await unlessAborted(signal, this.#last(null, "closed", signal));
+      if (!response.ok || !response.body || !isEventStream(response)) {
+        return await unlessAborted(signal, this.#refused(response, signal));
+      }
       this.#opened();
-      await this.#read(response.body, open.signal);
-      this.#why ||= "closed";
-      return { final: false, problem: null };
+      await this.#read(response.body, signal);
+      return { final: false, problem: null, why: line.why || "closed" };
     } catch (error) {
-      this.#why ||= "network";
-      return { final: false, problem: open.signal.aborted ? null : networkProblem(error) };
+      const problem = signal.aborted ? null : networkProblem(error);
+      return { final: false, problem, why: line.why || "network" };
     } finally {
-      open.abort(); // a body that is not read to its end would hold one of the browser's six connections
-      if (mine()) {
-        this.#open = null;
+      line.cut.abort(); // a body that is not read to its end would hold one of the browser's six connections
+      if (this.#line === line) {
+        this.#line = null;
         clearTimeout(this.#silence);
         if (Date.now() - opened > STABLE_MS) this.#attempt = 0;
       }
     }
   }
 
-  /** @param {AbortSignal} signal */
-  #request(signal) {
+  /** @param {AbortSignal} signal @returns {Promise<Response>} */
+  async #request(signal) {
     const { headers = {}, url } = this.#options;
     /** @type {Record<string, string>} */
     const all = { Accept: "text/event-stream", ...(typeof headers === "function" ? headers() : headers) };
     if (this.#cursor !== "") all["Last-Event-ID"] = this.#cursor;
     const send = this.#options.fetch ?? globalThis.fetch;
-    return send(url(), {
+    const response = await send(url(), {
       headers: all,
       cache: "no-store",
       credentials: "same-origin",
       signal,
     });
+    if (signal.aborted) response.body?.cancel().catch(() => {}); // too late: nobody waits for it any more
+    return response;
   }
 
-  /** @param {Response} response */
-  async #refused(response) {
-    const problem = await explain(response);
-    this.#why ||= `http-${response.status}`;
+  /** @param {Response} response @param {AbortSignal} signal @returns {Promise<Outcome>} */
+  async #refused(response, signal) {
+    const problem = response.ok ? notAStream(response) : await explain(response);
+    const why = response.ok ? "not-a-stream" : `http-${response.status}`;
+    if (signal.aborted) throw signal.reason; // a newer connection has its own cursor
     if (response.status === 400 && this.#cursor !== "") {
       this.#cursor = ""; // the server does not know our place any more: the whole text is the safe answer
-      return { final: false, problem };
+      return { final: false, problem, why };
     }
-    return { final: isFinal(response), problem, afterMs: retryAfterMs(response.headers) };
+    if (isFinal(response)) return this.#last(problem, why, signal);
+    return { final: false, problem, why, afterMs: retryAfterMs(response.headers) };
+  }
+
+  /** @param {Problem | null} problem @param {string} why @param {AbortSignal} signal @returns {Promise<Outcome>} */
+  async #last(problem, why, signal) {
+    const verdict = (await this.#options.onLast?.(problem, signal)) ?? "end";
+    return { final: verdict === "end", problem, why: verdict === "again" ? "changed" : why };
   }
 
   #opened() {
@@ -259,12 +289,12 @@ export class Link {
     this.#busy();
     this.#cursor = parser.lastEventId;
     this.#breaks.count(events.length);
-    this.#options.onEvents(events);
+    safely(() => this.#options.onEvents(events));
   }
 
   /** Bytes came: the line is alive. */
   #heard() {
-    this.#lastByte = Date.now();
+    if (this.#line) this.#line.heard = Date.now();
     this.#watch(this.#silenceMs);
   }
 
@@ -280,49 +310,76 @@ export class Link {
 
   /** The replay is over: what the break cost is told. */
   #settle() {
-    const last = this.#breaks.settle(this.#cursor);
-    if (last === null) return;
-    const { reconnects, replayed } = this.status;
-    this.#say({ reconnects: reconnects + 1, replayed: replayed + (last.events ?? last.frames), last });
+    const change = this.#settled();
+    if (change.last) this.#say(change);
   }
 
-  /** @param {{problem: Problem | null, afterMs?: number}} outcome */
-  async #wait({ problem, afterMs = 0 }) {
+  /** @returns {Partial<LinkStatus>} */
+  #settled() {
+    const last = this.#breaks.settle(this.#cursor);
+    if (last === null) return {};
+    const { reconnects, replayed } = this.status;
+    return { reconnects: reconnects + 1, replayed: replayed + (last.events ?? last.frames), last };
+  }
+
+  /** @param {Outcome} outcome */
+  async #wait({ why, problem, afterMs = 0 }) {
     const { maxDelayMs = 30_000, random = Math.random } = this.#options;
-    if (this.#why === "changed" || (this.#attempt === 0 && AT_ONCE.has(this.#why))) {
-      if (this.#why !== "changed") this.#attempt = 1;
+    const hurry = this.#hurry || why === "changed";
+    this.#hurry = false;
+    if (hurry) return;
+    if (this.#attempt === 0 && AT_ONCE.has(why)) {
+      this.#attempt = 1;
       return;
     }
     // Full jitter on top of the server's own (already spread) wish: many viewers must not come back as one wave.
     const spread = random() * Math.min(maxDelayMs, 500 * 2 ** this.#attempt);
     const delay = timerMs(Math.max(afterMs, this.#retry) + spread);
     this.#attempt = Math.min(this.#attempt + 1, 16);
-    const phase = globalThis.navigator?.onLine === false ? "offline" : "reconnecting";
-    this.#say({ phase, retryAt: Date.now() + delay, error: problem });
-    await new Promise((resolve) => {
-      const timer = setTimeout(resolve, delay);
-      this.#cutWait = () => {
+    this.#awayUntil = Date.now() + afterMs;
+    const over = new Promise((resolve) => {
+      const cut = () => {
         clearTimeout(timer);
+        if (this.#cutWait === cut) this.#cutWait = null;
         resolve(undefined);
       };
+      const timer = setTimeout(cut, delay);
+      this.#cutWait = cut; // before it is told: whoever hears of the wait may cut it short, or stop
     });
-    this.#cutWait = null;
+    const phase = globalThis.navigator?.onLine === false ? "offline" : "reconnecting";
+    this.#say({ phase, retryAt: Date.now() + delay, error: problem });
+    await over;
+    this.#hurry = false;
   }
 
   /** @param {number} ms without a byte, after which the line is given up */
   #watch(ms) {
     clearTimeout(this.#silence);
-    this.#silence = setTimeout(() => this.#abort("silence"), timerMs(ms));
+    const due = Date.now() + ms;
+    this.#silence = setTimeout(() => {
+      // A timer this late tells that the page was frozen or starved: what came meanwhile is read before it is judged.
+      if (Date.now() - due > LATE_MS) this.#watch(Math.min(ms, SECOND_LOOK_MS));
+      else this.#cut("silence");
+    }, timerMs(ms));
   }
 
   /** @param {Partial<LinkStatus>} change */
   #say(change) {
     this.status = { ...this.status, ...change };
-    this.#options.onStatus?.(this.status);
+    safely(() => this.#options.onStatus?.(this.status));
+  }
+}
+
+/** A fault of whoever listens is told, and is not taken for one of the line. @param {() => void} call */
+function safely(call) {
+  try {
+    call();
+  } catch (error) {
+    report(error);
   }
 }
 
 /** @param {Response} response */
 function isEventStream(response) {
-  return (response.headers.get("Content-Type") ?? "").startsWith("text/event-stream");
+  return /^\s*text\/event-stream\s*(;|$)/i.test(response.headers.get("Content-Type") ?? "");
 }

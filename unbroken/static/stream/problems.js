@@ -65,6 +65,14 @@ function fieldOf(error) {
   };
 }
 
+/** Something on the way answered in the server's place, with 200: a sign-in page of a hotel or of a proxy.
+ * @param {Response} response @returns {Problem} */
+export function notAStream(response) {
+  const where = response.redirected ? ` (sent on to ${response.url})` : "";
+  const message = `Something on the way answers instead of the server${where}: a page to sign in, perhaps.`;
+  return { status: response.status, code: "not-a-stream", message };
+}
+
 /** @param {unknown} error @returns {Problem} */
 export function networkProblem(error) {
   const said = error instanceof RangeError ? ` (${error.message})` : "";

@@ -9,7 +9,7 @@
  * @typedef {{type: string, data: string, id: string}} RawEvent  `id` is the last id seen so far, "" before the first
  */
 
-/** Longest line kept, in UTF-16 units. A frame holds at most 64 KiB of text, six times that when escaped; the rest is
+/** Longest line, and longest event, kept, in UTF-16 units. A frame holds at most 64 KiB of text, six times that when escaped; the rest is
  * room. Without a limit a broken proxy that never sends a line end would fill the memory. */
 export const MAX_LINE = 16 * 1024 * 1024;
 
@@ -20,6 +20,7 @@ export class SseParser {
   #afterCr = false;
   #type = "";
   /** @type {string[]} */ #data = [];
+  #size = 0; // of the data being read
   #id = ""; // of the event being read
   #lastId = ""; // of the last one that was complete: a line may be cut right after its `id:`
 
@@ -81,8 +82,12 @@ export class SseParser {
     const field = colon < 0 ? line : line.slice(0, colon);
     let value = colon < 0 ? "" : line.slice(colon + 1);
     if (value.charCodeAt(0) === 32) value = value.slice(1);
-    if (field === "data") this.#data.push(value);
-    else if (field === "event") this.#type = value;
+    if (field === "data") {
+      this.#data.push(value);
+      this.#size += value.length + 1;
+      if (this.#size > MAX_LINE) throw new RangeError("the event stream sent an event without an end");
+    }
+    if (field === "event") this.#type = value;
     else if (field === "id" && !value.includes("\0")) this.#id = value;
     else if (field === "retry" && /^[0-9]+$/.test(value)) this.retry = Number(value);
     return undefined;
@@ -95,6 +100,7 @@ export class SseParser {
     const data = this.#data;
     this.#type = "";
     this.#data = [];
+    this.#size = 0;
     if (data.length > 0) events.push({ type, data: data.join("\n"), id: this.#id });
   }
 }
