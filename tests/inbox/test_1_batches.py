@@ -83,14 +83,17 @@ async def _nothing_that_was_set_is_asked_again(office: Office, record: Record, t
 
 @pytest.mark.office(workers=0)
 async def test_a_bad_item_fails_alone_and_everybody_says_so(office: Office, upstream: Upstream) -> None:
-    """Of four items one is refused for good; another is refused three times, and then not any more tried."""
+    """Of four items one is refused for good; another fails three times, and once more when the others are through."""
+    busy = [Plan(status=503, headers={"retry-after-ms": "1"}, error={"error": {"message": "busy"}})] * 3
     upstream.answer(
         Plan(text="first"),
         Plan(status=400, error={"error": {"message": "secret words of the server"}}),
-        *[Plan(status=503, headers={"retry-after-ms": "1"}, error={"error": {"message": "busy"}})] * 3,
+        *busy,
         Plan(text="fourth"),
+        *busy,
     )
-    await office.stack.start_worker(backend="openai", backend_url=upstream.url, model="m", batch_parallel=1)
+    model = {"backend": "openai", "backend_url": upstream.url, "model": "m"}
+    await office.stack.start_worker(**model, batch_parallel=1, backoff_base_s=0.05)
     out, err = await office.cli("submit", "Say:", "--kind", "batch", "--file", "-", "--watch", stdin=b"a\nb\nc\nd\n")
     assert "2 of 4 items failed" in err
     items = json.loads(out)["items"]
@@ -101,4 +104,4 @@ async def test_a_bad_item_fails_alone_and_everybody_says_so(office: Office, upst
 
     [task] = (await office.api.http.get("/api/tasks")).json()["items"]
     assert (task["state"], task["done"], task["warning"]) == ("completed", 4, "2 of 4 items failed.")
-    assert len(upstream.seen) == 1 + 1 + 3 + 1, "a bad request is not repeated, a busy server is asked three times"
+    assert len(upstream.seen) == 1 + 1 + 3 + 1 + 3, "a bad request is not repeated; nobody but this item was refused"

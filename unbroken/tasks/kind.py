@@ -139,6 +139,8 @@ class Run(Protocol):
     """What the log holds beyond that checkpoint (only for `continues = "text"`)."""
     items: Mapping[int, Any]
     """Results that are already set, by index; an item that failed for good has {"error": ...}."""
+    last_try: bool
+    """Another error ends the task: its budget of errors is used up."""
 
     def generate(self, ask: Generation, prefix: Prefix = Prefix(), *, part: str = "") -> AsyncIterator[Piece | Rewind]:
         """Call the model: yields the text behind `prefix`. A Rewind(0) says that the backend starts over, and what

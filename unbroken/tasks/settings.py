@@ -71,7 +71,7 @@ class Settings(BaseSettings):
     model_tokens_per_minute: Annotated[int, Field(ge=0)] = 0  # estimated before each call; 0: no limit
     default_max_tokens: Count = 1_024  # where a task says nothing: a page or two, and no surprise on the bill
     batch_parallel: Annotated[int, Field(ge=1, le=256)] = 4  # model calls at once inside one batch
-    item_attempts: Count = 3  # tries of one batch item before it fails alone
+    item_attempts: Count = 3  # tries of one batch item in a row
     kinds: str = ""
     """Modules with users' kinds, comma separated."""
 

@@ -70,6 +70,7 @@ class Context:
     limits: ModelLimits
     absence: Absence = field(default_factory=Absence)
     failures: int = 0
+    last_try: bool = False
     waiting: int = 0
     on_wait: Callable[[], None] = lambda: None
     """Called when a call begins to wait for a model that is away."""

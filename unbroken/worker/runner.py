@@ -236,6 +236,7 @@ class Runner:
             limits=ModelLimits(tools.calls, tools.pump, tools.settings),
             absence=tools.absence,
             failures=record.num("errors") + record.num("past_errors") + record.num("losses"),
+            last_try=record.num("errors") + 1 >= record.num("max_attempts"),
         )
 
     def _limit_time(self, settings: Settings) -> None:

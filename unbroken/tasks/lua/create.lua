@@ -28,8 +28,8 @@ end
 
 if cache ~= '' then -- never an unfinished, failed or foreign one: the pointer is per owner, the record is looked at
   local hit = redis.call('GET', key('cache', cache))
-  local f = hit and redis.call('HMGET', key('task', hit), 'state', 'finished', 'shed')
-  if f and f[1] == 'completed' and not f[3] and NOW - tonumber(f[2]) <= tonumber(ARGV[11]) then
+  local f = hit and redis.call('HMGET', key('task', hit), 'state', 'finished', 'shed', 'warning')
+  if f and f[1] == 'completed' and not f[3] and (f[4] or '') == '' and NOW - tonumber(f[2]) <= tonumber(ARGV[11]) then
     if idem ~= '' then
       redis.call('HSET', key('idem', idem), 'task', hit, 'digest', digest, 'created', int(NOW), 'cached', 1)
       redis.call('PEXPIRE', key('idem', idem), ARGV[11])

@@ -15,5 +15,7 @@ def load_kinds(settings: Settings) -> dict[str, Kind]:
     registry = register([TextKind, Batch, Chain])
     register(user_kinds(settings), registry)
     kinds = {name: kind() for name, kind in registry.kinds.items()}
-    kinds[Batch.name] = Batch(parallel=settings.batch_parallel, tries=settings.item_attempts)
+    kinds[Batch.name] = Batch(
+        settings.batch_parallel, settings.item_attempts, base_s=settings.backoff_base_s, cap_s=settings.backoff_cap_s
+    )
     return kinds
