@@ -68,6 +68,8 @@ class App(Starlette):
         a stream costs a quarter of a kilobyte for as long as somebody watches."""
         scope[wire.SEND] = send
         scope["app"] = self
+        if scope.get("http_version") == "1.0":
+            send = wire.until_close(send)
         if self.middleware_stack is None:
             self.middleware_stack = self.build_middleware_stack()
         return cast(Coroutine[Any, Any, None], self.middleware_stack(scope, receive, send))

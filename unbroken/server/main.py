@@ -14,6 +14,7 @@ from starlette.applications import Starlette
 from unbroken.server import guards
 from unbroken.server.app import create_app
 from unbroken.server.lifecycle import DRAIN_S
+from unbroken.server.protocol import Protocol
 from unbroken.tasks.logs import log_to_stderr
 from unbroken.tasks.settings import Settings
 
@@ -51,7 +52,7 @@ def config(settings: Settings, app: Starlette) -> uvicorn.Config:
         host=settings.host.strip("[]"),
         port=settings.port,
         loop="uvloop",
-        http="httptools",
+        http=Protocol,
         ws="none",
         interface="asgi3",  # not to be guessed: the application is no coroutine function (see App)
         lifespan="on",

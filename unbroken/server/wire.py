@@ -8,10 +8,32 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from starlette.types import Scope
+from starlette.types import Message, Scope, Send
 
 SEND = "unbroken.send"  # where the application keeps the server's own `send`, before anything wrapped it
 FULL = 64 * 1024  # bytes waiting in the transport above which a client counts as slow
+
+
+def until_close(send: Send) -> Send:
+    """`send` for a client of HTTP/1.0, which knows no chunks (RFC 9112, 6.1): an answer without a length ends with the
+    connection. Such a client's connection is closed after each answer anyway."""
+    cycle: Any = getattr(send, "__self__", None)
+    if not hasattr(cycle, "chunked_encoding") or not hasattr(cycle, "expected_content_length"):
+        return send
+    endless = False
+
+    async def plain(message: Message) -> None:
+        nonlocal endless
+        if message["type"] == "http.response.start":
+            names = {name.lower() for name, _ in message.get("headers", ())}
+            endless = not names & {b"content-length", b"transfer-encoding"}
+            if endless:
+                cycle.chunked_encoding = False
+        elif endless:
+            cycle.expected_content_length = len(message.get("body", b""))
+        await send(message)
+
+    return plain
 
 
 class Wire:
