@@ -47,7 +47,8 @@ def audit(
         show.as_json(entries)
         return
     columns = ("at", "task", "owner", "actor", "op", "from", "to", "reason")
-    show.table(columns, [[entry.get(name) or "-" for name in columns] for entry in entries])
+    rows = [[entry.get(name) or "-" for name in columns] for entry in entries]
+    show.table(columns, rows, gives=("owner", "from", "reason", "to"))
 
 
 async def _entries(settings: Settings, task: str | None, owner: str | None, limit: int) -> list[dict[str, str]]:
@@ -103,7 +104,7 @@ def doctor(
     if as_json:
         show.as_json([{"level": f.level, "what": f.what, "says": f.says} for f in findings])
     else:
-        show.table(("", "what", ""), [(f.level, f.what, f.says) for f in findings])
+        show.table(("", "what", "says"), [(f.level, f.what, f.says) for f in findings], wraps=("says",))
     return int(any(finding.level == "bad" for finding in findings))
 
 

@@ -14,7 +14,7 @@ from unbroken.cli import embedded, place
 from unbroken.cli.place import CannotStart
 from unbroken.cli.show import tell
 from unbroken.cli.tether import command
-from unbroken.tasks.errors import StoreUnavailable
+from unbroken.tasks.errors import StoreRefuses, StoreUnavailable
 from unbroken.tasks.settings import Settings
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ async def store_of(settings: Settings, *, make: bool = False) -> AsyncIterator[S
     database it is, is said wherever nobody named it.
 
     Raises StoreUnavailable with where it was looked for, CannotStart where there is none."""
+    from unbroken.tasks.connection import first_answer, translated
     from unbroken.tasks.store import open_store
 
     async with _database(settings, make=make) as final:
@@ -37,7 +38,12 @@ async def store_of(settings: Settings, *, make: bool = False) -> AsyncIterator[S
             tell(f"The database is {final.redis_shown}.")
         store = open_store(final, name="unbroken-cli")
         try:
+            async with first_answer():
+                with translated():
+                    await store.redis.ping()
             yield store
+        except StoreRefuses as error:
+            raise StoreRefuses(f"{error} at {final.redis_shown}; see --redis-url and UNBROKEN_REDIS_URL") from None
         except StoreUnavailable as error:
             raise StoreUnavailable(
                 f"{error} at {final.redis_shown}; name another with --redis-url or --data-dir"

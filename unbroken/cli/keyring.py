@@ -78,7 +78,7 @@ def list_keys(data_dir: DataDir = None, redis_url: RedisUrl = None, as_json: Jso
         show.as_json([key.view() for key in found])
         return
     rows = [(key.key_id, key.owner, key.label, show.age(key.created_at)) for key in found]
-    show.table(("id", "owner", "label", "age"), rows)
+    show.table(("id", "owner", "label", "age"), rows, wraps=("label",))
 
 
 def revoke(

@@ -47,6 +47,7 @@ def dead_letters(
                 )
                 for row in rows
             ],
+            wraps=("message",),
         )
         return
     show.table(
@@ -61,6 +62,7 @@ def dead_letters(
             )
             for row in rows
         ],
+        wraps=("message",),
     )
 
 

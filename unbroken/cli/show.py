@@ -10,6 +10,7 @@ from typing import Any
 
 from unbroken.cli.sink import harmless
 from unbroken.cli.views import STYLES
+from unbroken.cli.widths import layout
 
 
 def as_json(value: Any) -> None:
@@ -18,20 +19,38 @@ def as_json(value: Any) -> None:
     print(json.dumps(value, indent=indent, ensure_ascii=not sys.stdout.isatty()))
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """A table with a head in a terminal; bare tab-separated lines in a pipe, so that `cut` and `wc -l` work."""
+def table(
+    columns: Sequence[str], rows: Iterable[Sequence[Any]], *, gives: Sequence[str] = (), wraps: Sequence[str] = ()
+) -> None:
+    """A table with a head in a terminal; bare tab-separated lines in a pipe, so that `cut` and `wc -l` work.
+
+    In a terminal columns without anything in them are left out. The columns `gives` are cut to the room that there is,
+    and left out in this order where there is none; `wraps` are wrapped; all others are whole in any terminal."""
     if not sys.stdout.isatty():
         for row in rows:
             print("\t".join(flat(cell) for cell in row))
         return
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    made = Table(*columns, box=None, pad_edge=False, header_style="dim")
-    for row in rows:
-        made.add_row(*(Text(flat(cell), style=STYLES.get(str(cell), "")) for cell in row))
-    Console(highlight=False).print(made)
+    cells = [[flat(cell) for cell in row] for row in rows]
+    full = [at for at in range(len(columns)) if not cells or any(row[at] not in ("", "-") for row in cells)]
+    natural = {at: max(cell_len(text) for text in (columns[at], *(row[at] for row in cells))) for at in full}
+    numbers = {name: at for at, name in enumerate(columns)}
+    room = Console().width
+    fit = layout(natural, room, gives=[numbers[name] for name in gives], wraps=[numbers[name] for name in wraps])
+    made = Table(box=None, pad_edge=False, header_style="dim", width=fit.total)
+    for at, width in fit.widths.items():
+        wrapped = columns[at] in wraps
+        made.add_column(columns[at], width=width, no_wrap=not wrapped, overflow="fold" if wrapped else "ellipsis")
+    for row in cells:
+        made.add_row(*(Text(row[at], style=STYLES.get(row[at], "")) for at in fit.widths))
+    # a row that is too long goes on in the terminal's next line, as text does: nothing of it is cut
+    Console(highlight=False, width=max(room, fit.total)).print(made, crop=False)
+    if fit.left_out:
+        tell(f"no room for {', '.join(columns[at] for at in sorted(fit.left_out))} (--json has all)")
 
 
 def facts(value: Mapping[str, Any]) -> None:

@@ -105,7 +105,7 @@ def list_tasks(
         )
         for t in found
     ]
-    show.table(columns, rows)
+    show.table(columns, rows, gives=("length", "sender", "topic", "note", "title"))
 
 
 def show_task(

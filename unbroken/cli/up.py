@@ -110,5 +110,7 @@ def reach(url: str) -> None:
             client.ping()
     except redis.BusyLoadingError:
         return  # it will answer; the parts wait for that themselves
+    except (redis.AuthenticationError, redis.ResponseError) as error:
+        raise CannotStart(f"Redis at {without_password(url)} refuses: {error}; see UNBROKEN_REDIS_URL") from None
     except (redis.RedisError, OSError, ValueError) as error:
         raise CannotStart(f"cannot reach Redis at {without_password(url)}: {error}; see UNBROKEN_REDIS_URL") from None

@@ -6,8 +6,8 @@ import logging
 
 from unbroken.server.auth import is_loopback
 from unbroken.tasks.access import Access
-from unbroken.tasks.connection import connect
-from unbroken.tasks.errors import StoreUnavailable
+from unbroken.tasks.connection import connect, first_answer
+from unbroken.tasks.errors import StoreRefuses, StoreUnavailable
 from unbroken.tasks.keeping import check_keeping
 from unbroken.tasks.settings import BadSetting, Settings
 from unbroken.tasks.store import Store
@@ -21,8 +21,11 @@ async def check(settings: Settings) -> None:
     redis = connect(settings.redis_url, name="unbroken-server-check", retries=1, timeout_s=2)
     store = Store(redis, settings)
     try:
-        await check_keeping(store)
-        any_keys = await Access(store).any_keys()
+        async with first_answer():
+            await check_keeping(store)
+            any_keys = await Access(store).any_keys()
+    except StoreRefuses as error:  # this does not get better by waiting
+        raise BadSetting(f"UNBROKEN_REDIS_URL: {error} at {settings.redis_shown}") from None
     except StoreUnavailable as error:
         log.warning("%s at %s; starting anyway, and waiting for it", error, settings.redis_shown)
         any_keys = True  # nothing is served without knowing better

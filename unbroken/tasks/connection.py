@@ -6,20 +6,22 @@ in time becomes StoreUnavailable; nothing above this module sees an error of red
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import redis
-from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio import BlockingConnectionPool, Redis, UnixDomainSocketConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialWithJitterBackoff
 from redis.exceptions import (
     AskError,
+    AuthenticationError,
     BusyLoadingError,
     ClusterDownError,
     MasterDownError,
     MaxConnectionsError,
+    NoPermissionError,
     NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
@@ -36,7 +38,7 @@ from redis.exceptions import (
 from redis.retry import Retry as SyncRetry
 
 from unbroken.tasks import keys
-from unbroken.tasks.errors import StoreUnavailable
+from unbroken.tasks.errors import StoreRefuses, StoreUnavailable
 from unbroken.tasks.moved import following, place_of
 from unbroken.tasks.packed import packed
 from unbroken.tasks.scripts import Script, script
@@ -58,6 +60,18 @@ _TEMPORARY_CODES = (
 )
 
 
+FIRST_ANSWER_S = 15.0  # to a call whose caller has nothing to do before Redis has answered it
+
+
+class Local(UnixDomainSocketConnection):
+    """A connection to a unix socket. redis-py's own introduces itself while it connects, and every word of that may
+    connect again: where a password is missing, each level with all its tries, which no time limit ends."""
+
+    async def _connect(self) -> None:
+        async with asyncio.timeout(self.socket_connect_timeout):
+            self._reader, self._writer = await asyncio.open_unix_connection(path=self.path)
+
+
 def connect(url: str, *, name: str, retries: int = 4, timeout_s: float = SOCKET_TIMEOUT_S) -> Redis:
     """An asyncio client that speaks bytes. `name` shows in CLIENT LIST. Above CONNECTIONS_MAX calls at once the next
     ones wait for a free connection: a crowd is slower, and never an error."""
@@ -76,7 +90,7 @@ def connect(url: str, *, name: str, retries: int = 4, timeout_s: float = SOCKET_
         retry=Retry(_BACKOFF, retries),
         retry_on_error=[ReadOnlyError, BusyLoadingError],
     )
-    kind = packed(pool.connection_class)
+    kind = packed(Local if url.startswith("unix:") else pool.connection_class)
     if not url.startswith("unix:"):
         kind = following(kind)
         pool.connection_kwargs["place"] = place_of(url)
@@ -109,17 +123,37 @@ def translated() -> Iterator[None]:
         yield
     except OutOfMemoryError as error:
         raise StoreUnavailable("Redis is full (maxmemory)", full=True) from error
+    except (AuthenticationError, NoPermissionError) as error:
+        raise StoreRefuses(f"Redis lets nobody in with this password ({_words(error)})") from error
     except (*_PASSING, MaxConnectionsError, OSError) as error:
         raise StoreUnavailable(f"Redis does not answer ({type(error).__name__})") from error
     except (ClusterDownError, MasterDownError, TryAgainError, AskError) as error:  # redis-py cuts their codes off
         raise StoreUnavailable(f"the cluster cannot serve now ({type(error).__name__})") from error
     except ResponseError as error:
         text = str(error)
+        if "DB index" in text:
+            raise StoreRefuses(f"Redis has no database of this number ({_words(error)})") from error
         if "OOM" in text[:60]:
             raise StoreUnavailable("Redis is full (maxmemory)", full=True) from error
         if text.startswith(_TEMPORARY_CODES):
             raise StoreUnavailable(f"Redis cannot serve now ({text.split(' ', 1)[0]})") from error
         raise
+
+
+@asynccontextmanager
+async def first_answer() -> AsyncIterator[None]:
+    """A limit around the first calls on a connection: whatever redis-py does meanwhile, somebody waits for a word.
+    Raises StoreUnavailable."""
+    try:
+        async with asyncio.timeout(FIRST_ANSWER_S):
+            yield
+    except TimeoutError:
+        raise StoreUnavailable(f"Redis does not answer within {FIRST_ANSWER_S:.0f} s") from None
+
+
+def _words(error: Exception) -> str:
+    text = str(error).strip().rstrip(".")
+    return text[:1].lower() + text[1:200] if not text[:2].isupper() else text[:200]
 
 
 class Calls:

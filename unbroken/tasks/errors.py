@@ -10,6 +10,7 @@
     ├── NotFound                 no such task for this owner
     ├── Conflict                 an Idempotency-Key was used again with another body
     ├── StoreUnavailable         Redis cannot be reached or cannot write now; the same call may work later
+    │   └── StoreRefuses         it answers, and lets nobody in with this password or database number
     └── Corrupt                  stored bytes do not decode: wrong digest, version, size or type
 
 `TaskError` is theirs (a model, an input), `StoreUnavailable` is infrastructure, `Corrupt` and anything that is
@@ -89,6 +90,10 @@ class StoreUnavailable(UnbrokenError):
     def __init__(self, message: str, *, full: bool = False) -> None:
         super().__init__(message)
         self.full = full
+
+
+class StoreRefuses(StoreUnavailable):
+    """Redis answers, and refuses the password, the user or the number of the database: waiting changes nothing."""
 
 
 class Corrupt(UnbrokenError):

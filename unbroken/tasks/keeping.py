@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from unbroken.tasks.connection import connect, translated
-from unbroken.tasks.errors import StoreUnavailable
+from unbroken.tasks.connection import connect, first_answer, translated
+from unbroken.tasks.errors import StoreRefuses, StoreUnavailable
 from unbroken.tasks.settings import BadSetting, Settings
 from unbroken.tasks.store import Store
 
@@ -38,11 +38,15 @@ async def check_keeping(store: Store) -> None:
 
 
 async def check_keeping_once(settings: Settings, *, name: str) -> None:
-    """The same with a connection for just that. A Redis that does not answer yet is no reason not to start."""
+    """The same with a connection for just that. A Redis that does not answer yet is no reason not to start; one that
+    answers with a refusal is (BadSetting)."""
     redis = connect(settings.redis_url, name=name, retries=1, timeout_s=2)
     store = Store(redis, settings)
     try:
-        await check_keeping(store)
+        async with first_answer():
+            await check_keeping(store)
+    except StoreRefuses as error:
+        raise BadSetting(f"UNBROKEN_REDIS_URL: {error} at {settings.redis_shown}") from None
     except StoreUnavailable as error:
         log.warning("%s at %s; starting anyway, and waiting for it", error, settings.redis_shown)
     finally:
