@@ -55,6 +55,7 @@ def ended(process: subprocess.Popen[bytes]) -> tuple[int, bytes, bytes]:
         out, err = process.communicate(timeout=WITHIN_S)
     finally:
         process.kill()
+        process.communicate()
     return process.returncode, out, err
 
 
@@ -131,10 +132,10 @@ def test_what_never_comes_back_is_left_after_the_grace() -> None:
     assert interrupted(
         program(
             """
-            import ctypes
+            import ctypes, threading
             libc, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(256)
             libc.pthread_mutex_lock(mutex)
-            print("here", flush=True)
+            threading.Timer(0.2, print, ("here",), {"flush": True}).start()
             libc.pthread_mutex_lock(mutex)
             """,
             grace_s=0.2,
