@@ -215,7 +215,8 @@ async def test_on_loopback_a_foreign_page_or_name_is_refused(client: httpx.Async
         problem(await client.get("/api/tasks", headers={"Host": host}), 403)
     for host in ("localhost", "localhost:8080", "127.0.0.1:1", "[::1]:80", "127.9.9.9"):
         assert (await client.get("/api/tasks", headers={"Host": host})).status_code == 200
-    for headers in ({"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
+    foreign = [{"Origin": origin} for origin in ("http://evil.example", "http://[::1", "http://[x]", "//]", "null", "")]
+    for headers in (*foreign, {"Sec-Fetch-Site": "cross-site"}):
         problem(await client.post(f"/api/tasks/{task.id}/cancel", headers=headers), 403)
         problem(await client.post("/api/tasks", json=GOOD, headers=headers), 403)
 

@@ -218,7 +218,10 @@ async def test_a_receiver_that_is_gone_is_not_called_again(calling: httpx.AsyncC
     [
         "http://127.0.0.1/x", "http://localhost:8/x", "http://[::1]/x", "http://10.0.0.1/", "http://169.254.169.254/",
         "http://[::ffff:127.0.0.1]/", "http://192.168.1.1/", "http://0.0.0.0/", "https://u:p@example.org/",
-        "http://printer.local/", "ftp://example.org/", "http://", "http://[", "x",
+        "http://[64:ff9b::a9fe:a9fe]/", "http://[2002:a9fe:a9fe::1]/", "http://[::127.0.0.1]/", "http://[fec0::1]/",
+        "http://[2001:0:4136:e378:8000:63bf:5601:5601]/", "http://[::ffff:0:7f00:1]/", "http://[fe80::1%25lo]/",
+        "http://[64:ff9b:1::a00:1]/", "http://[ff0e::1]/", "http://printer.local/", "ftp://example.org/",
+        "http://", "http://[", "x",
     ],
 )  # fmt: skip
 async def test_private_places_are_refused_when_the_task_is_submitted(desk: Desk, settings: Settings, url: str) -> None:
@@ -227,6 +230,15 @@ async def test_private_places_are_refused_when_the_task_is_submitted(desk: Desk,
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["field"] == "callback"
     assert await desk.redis.keys("ub:*task:*") == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://8.8.8.8/", "http://[2606:4700::1111]/", "http://[64:ff9b::808:808]/", "http://[2002:808:808::1]/",
+     "http://[::ffff:8.8.8.8]/", "https://example.org/hook"],
+)  # fmt: skip
+def test_public_places_may_be_called(settings: Settings, url: str) -> None:
+    callbacks.check_url(url, settings.model_copy(update={"webhook_secret": _secret()}))
 
 
 async def test_a_name_that_leads_to_a_private_place_is_refused_when_it_is_called() -> None:

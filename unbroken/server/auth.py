@@ -125,8 +125,16 @@ def check_same_origin(request: Request) -> None:
     if site is not None:
         fine = site in ("same-origin", "none")
     elif origin is not None:
-        fine = urlsplit(origin).netloc.lower() == request.headers.get("host", "").lower()
+        fine = _place(origin) == request.headers.get("host", "").lower()
     else:
         fine = True  # not a browser
     if not fine:
         raise Problem(403, "This request comes from another site.")
+
+
+def _place(origin: str) -> str | None:
+    """Host and port of an Origin header; None for nonsense."""
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:  # a broken [address]
+        return None

@@ -38,6 +38,11 @@ TURN_S = 0.5  # how long a step waits for a place to become free
 TRIES = 8
 WAITS_S = (5, 30, 120, 600, 1_800, 3_600, 7_200)  # before the next try; spread by jitter
 
+_PRIVATE = "Callbacks to private and loopback addresses are not allowed."
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_GLOBAL = ipaddress.ip_network("2000::/3")  # all that is given out; outside of it are only special and old forms
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
 
 class Forbidden(ValueError):
     """The address may not be called. The message is a sentence for the owner."""
@@ -57,7 +62,7 @@ def check_url(url: str, settings: Settings) -> None:
     if settings.webhook_private:
         return
     if host == "localhost" or host.endswith((".localhost", ".local", ".internal")):
-        raise Forbidden("Callbacks to private and loopback addresses are not allowed.")
+        raise Forbidden(_PRIVATE)
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -65,10 +70,22 @@ def check_url(url: str, settings: Settings) -> None:
     _public(address)
 
 
-def _public(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> None:
-    mapped = getattr(address, "ipv4_mapped", None)
-    if not (mapped or address).is_global or address.is_multicast:
-        raise Forbidden("Callbacks to private and loopback addresses are not allowed.")
+def _public(address: Address) -> None:
+    if isinstance(address, ipaddress.IPv6Address):
+        meant = _inside(address)
+        if meant is None and address not in _GLOBAL:
+            raise Forbidden(_PRIVATE)
+        if meant is not None:
+            address = meant
+    if not address.is_global or address.is_multicast:
+        raise Forbidden(_PRIVATE)
+
+
+def _inside(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    """The IPv4 address that one of IPv6 leads to, through a gateway that may stand anywhere on the way."""
+    if address in _NAT64:
+        return ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
+    return address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
 
 
 async def resolve(host: str, port: int, *, private: bool) -> str:
