@@ -72,3 +72,11 @@ test("an event that was cut off does not move the cursor", () => {
   parser.push(bytes("data: b\n\n"));
   assert.equal(parser.lastEventId, "1-2");
 });
+
+test("an event without an end does not fill the memory either", () => {
+  const parser = new SseParser();
+  const piece = bytes(`data: ${"x".repeat(1024 * 1024)}\n`);
+  assert.throws(() => {
+    for (let sent = 0; sent <= MAX_LINE + piece.length; sent += piece.length) parser.push(piece);
+  }, RangeError);
+});

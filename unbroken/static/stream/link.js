@@ -201,6 +201,7 @@ export class Link {
     this.#watch(OPEN_MS);
     try {
       const response = await unlessAborted(signal, this.#request(signal));
+      signal.throwIfAborted(); // between the answer and this line
       if (response.status === 204) return await unlessAborted(signal, this.#last(null, "closed", signal));
       if (!response.ok || !response.body || !isEventStream(response)) {
         return await unlessAborted(signal, this.#refused(response, signal));
@@ -242,7 +243,7 @@ export class Link {
   async #refused(response, signal) {
     const problem = response.ok ? notAStream(response) : await explain(response);
     const why = response.ok ? "not-a-stream" : `http-${response.status}`;
-    if (signal.aborted) throw signal.reason; // a newer connection has its own cursor
+    signal.throwIfAborted(); // a newer connection has its own cursor
     if (response.status === 400 && this.#cursor !== "") {
       this.#cursor = ""; // the server does not know our place any more: the whole text is the safe answer
       return { final: false, problem, why };
@@ -333,7 +334,7 @@ export class Link {
       return;
     }
     // Full jitter on top of the server's own (already spread) wish: many viewers must not come back as one wave.
-    const spread = random() * Math.min(maxDelayMs, 500 * 2 ** this.#attempt);
+    const spread = random() * Math.min(maxDelayMs, 500 * 2 ** this.#attempt) || 0;
     const delay = timerMs(Math.max(afterMs, this.#retry) + spread);
     this.#attempt = Math.min(this.#attempt + 1, 16);
     this.#awayUntil = Date.now() + afterMs;

@@ -43,5 +43,5 @@ export function unlessAborted(signal, promise) {
 
 /** A time that a timer can take. @param {number} ms @returns {number} */
 export function timerMs(ms) {
-  return Number.isNaN(ms) ? 0 : Math.min(Math.max(ms, 0), TIMER_MAX_MS);
+  return Math.min(Math.max(ms, 0), TIMER_MAX_MS);
 }
