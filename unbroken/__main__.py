@@ -7,9 +7,9 @@ import sys
 
 def main() -> int:
     """Run the command line. Returns the exit code."""
-    from unbroken.cli import interrupt
+    from unbroken.cli.leave import leave_at_once
 
-    interrupt.leave_at_once()
+    leave_at_once()
     # httpx brings a command line of its own, for which it loads a terminal library and a highlighter of 500 languages:
     # a third of the time that our commands take to start. It does without when that cannot be loaded.
     sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 WITHIN_S = 60.0
-ARMED = "from unbroken.cli import interrupt\ninterrupt.leave_at_once()\n"
+ARMED = "from unbroken.cli import interrupt, leave\nleave.leave_at_once()\n"
 # What the command line does around a command, and then this.
 COMMAND = (
     "import sys, time\n"
@@ -175,7 +175,6 @@ def test_what_was_there_before_is_there_after() -> None:
     """Wake-up descriptor, hook and thread are gone when the command is over; Ctrl-C then ends what is left."""
     text = """
         import signal, threading
-        interrupt.leave_at_once()
         hook = sys.unraisablehook
         with interrupt.raised():
             assert len(threading.enumerate()) == 2

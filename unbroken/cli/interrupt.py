@@ -5,10 +5,10 @@ loses it in two places: in a finalizer or another callback (of the import system
 no exception gets out; and right before a system call, which then sleeps although the signal has come. A third place
 keeps it for long: a library that waits without Python, such as a name that is being looked up.
 
-So nothing is raised while modules load and once the command is over: there is nothing to tidy, the process leaves. In
-between a thread hears of the signal from the C handler, at once and without the main thread (`signal.set_wakeup_fd`).
-It knocks at the main thread until that has ended, and ends the process itself when that takes too long. A knock is a
-signal that does nothing but interrupt a system call, which Python repeats (PEP 475).
+So nothing is raised while modules load and once the command is over (`leave`). In between a thread hears of the signal
+from the C handler, at once and without the main thread (`signal.set_wakeup_fd`). It knocks at the main thread until
+that has ended, and ends the process itself when that takes too long. A knock is a signal that does nothing but
+interrupt a system call, which Python repeats (PEP 475).
 
 Where SIGINT is ignored (nohup, a script's background), it stays ignored."""
 
@@ -21,23 +21,13 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NoReturn
 
-CODE = 130  # what shells report for a command that SIGINT ended
+from unbroken.cli.leave import CODE, leave
+
 GRACE_S = 5.0
 KNOCK_S = 0.05
 KNOCK = signal.SIGURG  # nobody uses it, and it is ignored where it has no handler
 SHOW_CURSOR = b"\x1b[?25h\n"
-
-
-def leave_at_once() -> None:
-    """From now on Ctrl-C ends the process without a word. Only where Python's own handler is in place."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _leave)
-
-
-def _leave(*_: object) -> NoReturn:
-    os._exit(CODE)
 
 
 @contextmanager
@@ -46,7 +36,7 @@ def raised(*, surely: bool = True, grace_s: float | None = GRACE_S) -> Iterator[
 
     surely: see to it that it is heard, with a thread. grace_s: the process ends so many seconds after Ctrl-C at the
     latest; None leaves it the time it takes. Nothing changes where `leave_at_once` was not called before."""
-    if signal.getsignal(signal.SIGINT) is not _leave:
+    if signal.getsignal(signal.SIGINT) is not leave:
         yield
         return
     knocker = Knocker(grace_s) if surely else None
@@ -54,7 +44,7 @@ def raised(*, surely: bool = True, grace_s: float | None = GRACE_S) -> Iterator[
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, _leave)
+        signal.signal(signal.SIGINT, leave)
         if knocker is not None:
             knocker.end()
 
