@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.desk import OWNER, Desk
 from unbroken.tasks import keys
+from unbroken.tasks.errors import Conflict
+from unbroken.tasks.submit import NewTask
 
 HOUR = 3_600_000
 
@@ -51,6 +55,79 @@ async def test_a_cached_answer_repeats_under_its_idempotency_key(timed: Desk) ->
     done = await finish(timed)
     answers = [await timed.submit(cache_ms=HOUR, idempotency_key="k") for _ in range(2)]
     assert [(t.id, t.view()["state"]) for t in answers] == [(done, "completed")] * 2
+
+
+async def _asked(desk: Desk, key: str = "k", cache_ms: int = HOUR, topic: str | None = None) -> tuple[str, bool]:
+    """Submit with a key: which task it is, and whether that is said to be an earlier answer."""
+    new = NewTask(
+        owner=OWNER, kind="text", input={"prompt": "x"}, unit="tokens", cache_ms=cache_ms, topic=topic
+    )  # fmt: skip
+    task, replayed = await desk.store.create(new, actor="a", idempotency_key=key)
+    return task.id, replayed
+
+
+async def test_a_key_answered_from_the_cache_lives_as_long_as_any_key(timed: Desk) -> None:
+    """Not as short as a result may be old: the repeat of a lost reply would run a second task."""
+    first = await timed.submit(cache_ms=1_000)
+    await finish(timed)
+    assert await _asked(timed, cache_ms=1_000) == (first.id, False)
+    await timed.tick(1_300)
+    assert await _asked(timed, cache_ms=1_000) == (first.id, True)
+    await expired(timed, 24 * HOUR - 10_000)
+    await expired(timed, 24 * HOUR + 10_000, left=0)
+
+
+async def expired(desk: Desk, within_ms: int, *, left: int = 1) -> None:
+    """How many keys live for longer than that."""
+    found = [await desk.redis.pttl(key) for key in await desk.redis.keys("ub:{s0}:idem:*")]
+    assert sum(ttl > within_ms for ttl in found) == left
+
+
+async def test_a_key_whose_task_was_deleted_is_a_new_one(timed: Desk) -> None:
+    """G5: who is told 2xx finds the task. Nobody can be given again what its owner has removed."""
+    await timed.submit(cache_ms=HOUR)
+    done = await finish(timed)
+    assert await _asked(timed) == (done, False)
+    await timed.store.purge(done, OWNER, actor="a")
+    again, replayed = await _asked(timed)
+    assert (again != done, replayed) == (True, False)
+    assert await _asked(timed) == (again, True), "and is that task's from now on"
+    await finish(timed)
+    assert await _asked(timed) == (again, True), "which does not come out of the cache"
+    assert (await timed.store.get(again, OWNER)).text("cached") == ""
+
+
+async def test_a_key_of_a_cancelled_and_deleted_task_can_be_used_again(timed: Desk) -> None:
+    first, _ = await _asked(timed)
+    await timed.store.cancel(first, OWNER, actor="a")
+    assert await _asked(timed) == (first, True)
+    with pytest.raises(Conflict):
+        await _asked(timed, topic="another")
+    await timed.store.purge(first, OWNER, actor="a")
+    assert await timed.redis.keys("ub:{s0}:idem:*") == [], "every trace"
+    second, replayed = await _asked(timed, topic="another")
+    assert (second != first, replayed) == (True, False)
+    assert (await timed.store.get(second, OWNER)).state.value == "pending"
+
+
+async def test_a_delete_leaves_the_key_of_another_task_alone(timed: Desk) -> None:
+    """Both were submitted with it, the second after the first one's key had run out."""
+    first, _ = await _asked(timed)
+    await finish(timed)
+    await timed.redis.delete(*await timed.redis.keys("ub:{s0}:idem:*"), *await timed.redis.keys("ub:{s0}:cache:*"))
+    second, _ = await _asked(timed)
+    await timed.store.purge(first, OWNER, actor="a")
+    assert await _asked(timed) == (second, True)
+
+
+async def test_a_cached_answer_whose_reply_was_lost_is_no_repeat_of_the_clients(timed: Desk) -> None:
+    """The same call sent again by ourselves: answered as the first time."""
+    await timed.submit(cache_ms=HOUR)
+    done = await finish(timed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keys, "new_task_id", lambda: "s0-" + "0" * 26)
+        assert [await _asked(timed) for _ in range(2)] == [(done, False)] * 2
+    assert await _asked(timed) == (done, True)
 
 
 async def test_a_callback_is_due_once_for_each_end_and_survives_its_taker(timed: Desk) -> None:

@@ -183,8 +183,6 @@ class Machine(RuleBasedStateMachine):
         if op is Op.PURGE:
             del self.tasks[task_id]
             self.keys = {k: v for k, v in self.keys.items() if v[0] != task_id}
-            self.do(self.redis.delete(*self.do(self.redis.keys("ub:{s0}:idem:*")) or ["none"]))
-            self.keys.clear()
             return
         if op is Op.PAUSE and model.state is State.PROCESSING:
             model.wish = True

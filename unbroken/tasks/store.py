@@ -66,7 +66,8 @@ class Store(Log):
 
     async def create(self, new: NewTask, *, actor: str, idempotency_key: str | None = None) -> tuple[Task, bool]:
         """Store a task and queue it. Returns it, and whether this is a replay of an earlier answer. With `cache_ms`, a
-        finished task of the same owner, kind and input is returned instead; its field `cached` is then "1".
+        finished task of the same owner, kind and input is returned instead; its field `cached` is then "1". A key lives
+        as long as its task, and `idempotency_s` beyond its end; with a task that is deleted it goes, too.
         Raises Conflict when the key was used with another body."""
         task_id = keys.new_task_id()
         data = codec.pack(new.input)
@@ -88,6 +89,7 @@ class Store(Log):
             data,
             cache,
             new.cache_ms,
+            self._idem,
             *flat,
         )
         match reply:
@@ -95,9 +97,12 @@ class Store(Log):
                 return new.first_view(task_id, int(created)), False
             case [b"SAME", known, created]:
                 return new.first_view(known.decode(), int(created)), True
-            case [b"CACHED", known]:
-                hit = await self.get(known.decode(), new.owner)
-                return replace(hit, fields={**hit.fields, "cached": b"1"}), False
+            case [b"CACHED", known, repeated]:
+                try:
+                    hit = await self.get(known.decode(), new.owner)
+                except NotFound:  # deleted in this very moment: it is no answer any more
+                    return await self.create(new, actor=actor, idempotency_key=idempotency_key)
+                return replace(hit, fields={**hit.fields, "cached": b"1"}), bool(repeated)
         raise Conflict("this Idempotency-Key was used with another body")
 
     async def get(self, task_id: str, owner: str | None) -> Task:

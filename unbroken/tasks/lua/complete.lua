@@ -28,7 +28,8 @@ redis.call('PEXPIRE', key('ckpt', t.id), ARGV[15])
 hour(t, 'completed')
 idem_expire(t, ARGV[14])
 call_back(t)
-if t.cache and t.cache ~= '' and (t.warning or '') == '' then -- items that failed are nobody's next answer
+-- items that failed are nobody's next answer
+if t.cache and t.cache ~= '' and not (t.unit == 'items' and (t.warning or '') ~= '') then
   redis.call('SET', key('cache', t.cache), t.id, 'PX', ARGV[13])
 end
 publish(t)

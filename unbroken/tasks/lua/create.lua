@@ -1,9 +1,10 @@
 -- create: one accepted task, or the answer of the first time.
 -- KEYS: task record. ARGV: prefix, id, owner, actor, idem ('' or "<owner>:<hash>"), digest, due ms (0 = now),
---   head start ms (may be negative), input (msgpack), cache ('' or "<owner>:<hash of kind and input>"), cache ms, then
---   field, value pairs of the record.
+--   head start ms (may be negative), input (msgpack), cache ('' or "<owner>:<hash of kind and input>"), cache ms,
+--   idempotency keep ms, then field, value pairs of the record.
 -- Replies: {OK, created ms} | {SAME, id, created ms} same key and body | {CONFLICT} same key, other body
---   | {CACHED, id} a finished task of this owner with the same kind and input, not older than asked for.
+--   | {CACHED, id, 1 | 0} a finished task of this owner with the same kind and input, not older than asked for; 1: that
+--   was the answer to this key before.
 -- Atomic, since a task that was answered must be in an index, and one key must make one task (G5, G11, G14).
 -- include: base queue
 local id, owner, actor, idem, digest = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
@@ -11,12 +12,13 @@ local due, head, input, cache = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9], A
 
 if idem ~= '' then
   local known = redis.call('HMGET', key('idem', idem), 'task', 'digest', 'created', 'cached')
-  if known[1] and known[1] ~= id then
+  -- what its owner has deleted cannot be answered with: such a key is as good as new
+  if known[1] and known[1] ~= id and redis.call('EXISTS', key('task', known[1])) == 1 then
     if known[2] ~= digest then
       return {'CONFLICT'}
     end
     if known[4] then
-      return {'CACHED', known[1]}
+      return {'CACHED', known[1], known[4] == id and 0 or 1}
     end
     return {'SAME', known[1], known[3]}
   end
@@ -28,13 +30,14 @@ end
 
 if cache ~= '' then -- never an unfinished, failed or foreign one: the pointer is per owner, the record is looked at
   local hit = redis.call('GET', key('cache', cache))
-  local f = hit and redis.call('HMGET', key('task', hit), 'state', 'finished', 'shed', 'warning')
-  if f and f[1] == 'completed' and not f[3] and (f[4] or '') == '' and NOW - tonumber(f[2]) <= tonumber(ARGV[11]) then
+  local f = hit and redis.call('HMGET', key('task', hit), 'state', 'finished', 'shed', 'unit', 'warning')
+  local flawed = f and f[4] == 'items' and (f[5] or '') ~= '' -- some of its items failed
+  if f and f[1] == 'completed' and not f[3] and not flawed and NOW - tonumber(f[2]) <= tonumber(ARGV[11]) then
     if idem ~= '' then
-      redis.call('HSET', key('idem', idem), 'task', hit, 'digest', digest, 'created', int(NOW), 'cached', 1)
-      redis.call('PEXPIRE', key('idem', idem), ARGV[11])
+      redis.call('HSET', key('idem', idem), 'task', hit, 'digest', digest, 'created', int(NOW), 'cached', id)
+      redis.call('PEXPIRE', key('idem', idem), ARGV[12])
     end
-    return {'CACHED', hit}
+    return {'CACHED', hit, 0}
   end
 end
 
@@ -46,7 +49,7 @@ redis.call('HSET', KEYS[1], 'state', 'pending', 'epoch', t.epoch, 'lease', '', '
   'bytes', 0, 'length', 0, 'progress', 0, 'done', 0, 'fresh', 0, 'far_length', 0, 'far_done', 0, 'wish', '',
   'lease_until', 0, 'owner', owner, 'reason', '', 'worker', '', 'left', '', 'attempts', 0, 'errors', 0, 'crashes', 0,
   'losses', 0, 'interruptions', 0, 'generation', 1, 'created', int(NOW), 'created_us', t.created_us, 'score', t.score,
-  'retry_at', due > NOW and int(due) or '', 'idem', idem, 'digest', digest, 'cache', cache, unpack(ARGV, 12))
+  'retry_at', due > NOW and int(due) or '', 'idem', idem, 'digest', digest, 'cache', cache, unpack(ARGV, 13))
 redis.call('SET', key('in', id), input)
 redis.call('ZADD', key('list', 'all:' .. owner), t.created_us, id)
 redis.call('SADD', P .. 'owners', owner)
@@ -55,8 +58,8 @@ status(t, due > NOW and due or nil)
 save(t)
 enqueue(t, due)
 if idem ~= '' then
+  redis.call('DEL', key('idem', idem))
   redis.call('HSET', key('idem', idem), 'task', id, 'digest', digest, 'created', int(NOW))
-  redis.call('PERSIST', key('idem', idem))
 end
 publish(t)
 return {'OK', int(NOW)}

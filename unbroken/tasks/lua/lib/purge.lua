@@ -21,6 +21,9 @@ end
 local function purge(t, actor, op)
   local found = shed(t)
   leave(t)
+  if (t.idem or '') ~= '' and redis.call('HGET', key('idem', t.idem), 'task') == t.id then
+    redis.call('UNLINK', key('idem', t.idem))
+  end
   redis.call('ZREM', key('list', 'all:' .. t.owner), t.id)
   redis.call('ZREM', key('list', t.state .. ':' .. t.owner), t.id)
   redis.call('UNLINK', key('task', t.id))
