@@ -12,6 +12,7 @@ from starlette.requests import HTTPConnection
 
 from unbroken.server.hub import Hub
 from unbroken.server.records import Records
+from unbroken.server.rendering import Renderer
 from unbroken.server.replay import Replayer
 from unbroken.tasks.access import Access
 from unbroken.tasks.objects import Objects
@@ -64,6 +65,7 @@ class Services:
     kinds: dict[str, Spec]
     streams: Streams
     objects: Objects
+    renderer: Renderer = field(default_factory=Renderer)
     loops: list[Loop] = field(default_factory=list)
     started: float = field(default_factory=time.monotonic)
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 
-from markdown_it import MarkdownIt
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -137,14 +135,8 @@ def _bounds(first: str, last: str, size: int) -> tuple[int, int]:
     return int(first), stop
 
 
-_markdown = MarkdownIt("commonmark", {"html": False, "linkify": False}).enable("table").disable("image")
-
-
 async def rendered(request: Request) -> Response:
-    """GET /api/tasks/{task_id}/rendered?from=&to= (code points): a fragment of HTML made from Markdown.
-
-    Raw HTML in the text comes out as text, links with a script in them are not links, and images are not made, since
-    fetching one would tell a stranger that somebody reads."""
+    """GET /api/tasks/{task_id}/rendered?from=&to= (code points): a fragment of HTML made from Markdown."""
     shared, who = services(request), await caller(request)
     task = await shared.store.get(request.path_params["task_id"], who.owner)
     given = query(request, "from", "to")
@@ -152,11 +144,14 @@ async def rendered(request: Request) -> Response:
     stop = whole(given.get("to"), "to", default=start + RENDER_MAX, low=0, high=10**9)
     if stop < start or stop - start > RENDER_MAX:
         raise field_error("to", f"Must be behind `from`, by {RENDER_MAX} at most.")
-    raw = await _text(shared, task)
-    if raw is None:
-        raise await _gone(shared, task)
-    text = raw.decode("utf-8", "replace")[start:stop]
-    html = await asyncio.to_thread(_markdown.render, text)
+
+    async def text() -> str:
+        raw = await _text(shared, task)
+        if raw is None:
+            raise await _gone(shared, task)
+        return raw.decode("utf-8", "replace")[start:stop]
+
+    html = await shared.renderer.html(who.owner, text)
     headers = {
         "Cache-Control": "no-store",
         "X-Content-Type-Options": "nosniff",
