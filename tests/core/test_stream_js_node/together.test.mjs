@@ -1,6 +1,7 @@
 // Several tasks on one connection: what happens to one of them is nobody else's trouble.
 import assert from "node:assert/strict";
 import { afterEach, test } from "node:test";
+import { FeedCore } from "../../../unbroken/static/feed-core.js";
 import { followMany, textOf } from "../../../unbroken/static/stream.js";
 import { eventStream, frame, serve, until } from "./support.mjs";
 
@@ -143,6 +144,39 @@ test("nobody hears of a task that is not watched any more", async () => {
   many.set(["a", "b"]); // what it missed meanwhile is fetched from the start
   await until("a new stream", () => server.streams().length === 2);
   assert.equal(server.seen.at(-1).headers["last-event-id"], undefined);
+});
+
+test("tabs that share a connection: the deleted task is refused to its tab, the other tab's goes on", async () => {
+  const gone = new Set();
+  let rest = null;
+  server = await tasks({ gone, streamed: (response, asked) => {
+    if (asked.includes("a")) return response.write(chunk("a", 0, "a", 1) + chunk("b", 0, "b", 2));
+    return (rest = response).write(chunk("b", 1, "more", 3));
+  } });
+  const before = globalThis.fetch;
+  globalThis.fetch = (url, options) => before(`${server.base}${url}`, options);
+  try {
+    const core = new FeedCore();
+    const tab = () => ({
+      told: 0, no: [], snapshot: () => {}, connection: () => {},
+      events(_id, events) { this.told += events.length; },
+      refused(id, { code }) { this.no.push(`${id} ${code}`); },
+    });
+    const [one, other] = [tab(), tab()];
+    core.watch("a", one);
+    core.watch("b", other);
+    await until("both", () => one.told > 0 && other.told > 0);
+    gone.add("a");
+    core.drop();
+    await until("the refusal", () => one.no.length > 0);
+    await until("the other's stream", () => rest !== null);
+    await until("more for the other", () => other.told > 1);
+    assert.deepEqual([one.no[0], other.no], ["a not-found", []]);
+    core.leave(one);
+    core.leave(other);
+  } finally {
+    globalThis.fetch = before;
+  }
 });
 
 test("a kept view belongs to one task", () => {
