@@ -16,7 +16,7 @@ paused:<reason>                                       zset  paused tasks by reas
 group:<owner>:<fingerprint> groups:<owner>            zset  dead letters by error
 owners                       set     owners that have tasks
 cache:<owner>:<hash>         string  the finished task with this kind and input; as long as its result
-hooks                        zset    callbacks that are due: <id>:<generation> -> ms
+hooks                        zset    callbacks that are due: <id>:<generation> -> ms; with the record
 idem:<owner>:<hash>          hash    idempotency: digest, task; as long as the task, 24 h beyond its end
 gone:<hash>                  string  a delete that was done, to answer its repeat; a minute, with a client's key 24 h
 worker:<id>:<slot>           hash    last claim of a worker's slot, to answer a repeat; a few leases

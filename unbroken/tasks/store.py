@@ -105,6 +105,12 @@ class Store(Log):
                 return replace(hit, fields={**hit.fields, "cached": b"1"}), bool(repeated)
         raise Conflict("this Idempotency-Key was used with another body")
 
+    async def answered(self, owner: str, idempotency_key: str) -> bool:
+        """Would this key be answered with a task that is there already?"""
+        with translated():
+            task_id = await self.redis.hget(keys.key("idem", keys.idem(owner, idempotency_key)), "task")
+            return bool(task_id and await self.redis.exists(keys.key("task", task_id.decode())))
+
     async def get(self, task_id: str, owner: str | None) -> Task:
         """The task; `owner` None skips the check (operators, hub). Raises NotFound, also for a foreign one."""
         if not keys.is_task_id(task_id):
@@ -286,7 +292,8 @@ class Store(Log):
         be archived first (then `archived`)."""
         more = max(0, int((self.settings.record_s - self.settings.result_s) * 1000))
         archive = int(self.settings.archive)
-        swept, objects, ids = await self.calls.call("sweep", keys.key("done"), limit, more, archive)
+        broken = int(self.settings.record_s * 1000)
+        swept, objects, ids = await self.calls.call("sweep", keys.key("done"), limit, more, archive, broken)
         return int(swept), [raw.decode() for raw in objects], [raw.decode() for raw in ids]
 
     async def archived(self, task_id: str) -> bool:

@@ -12,6 +12,7 @@ end
 if t.state ~= 'failed' then
   return {'REFUSED', t.state}
 end
+redis.call('ZREM', P .. 'hooks', t.id .. ':' .. t.generation) -- it has not failed any more
 local generation = int(tonumber(t.generation) + 1)
 if t.idem ~= '' then
   redis.call('PERSIST', key('idem', t.idem))
