@@ -315,7 +315,8 @@ test("two followers of one task do not know of each other", async () => {
 test("options that could never work are told at the call", () => {
   assert.throws(() => follow("0-x", { base: "localhost:8080" }), /begins with http/);
   assert.throws(() => follow("0-x", { base: "127.0.0.1:8080/x" }), /begins with http/);
-  assert.throws(() => follow("0-x", { key: "ub_abc\n" }), /without spaces or line ends/);
+  for (const key of ["ub abc", "ub_\nabc", "ub_ü", 7]) assert.throws(() => follow("0-x", { key }), /without spaces/);
+  follow("0-x", { key: "ub_abc\n", fetch: () => new Promise(() => {}) }).close();
   assert.throws(() => follow("0-x", { fetch: "node" }), /fetch is a function/);
   assert.throws(() => follow("0-\ud800"), /id is a text/);
   follow("0-x", { base: "/behind/a/proxy", fetch: () => new Promise(() => {}) }).close();

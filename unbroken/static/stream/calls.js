@@ -16,7 +16,7 @@ const AT_ONCE = 6; // requests; browsers allow six per host
 const ACT_MS = 30_000;
 
 /**
- * Options as they are used: an address without a slash at its end.
+ * Options as they are used: an address without a slash at its end, a key without white space around it.
  * @template {Record<string, any>} T
  * @param {T} options @returns {T}
  * @throws {TypeError} for an unknown option, and for a wrong value
@@ -38,14 +38,15 @@ export function checked(options) {
   for (const name of FUNCTIONS) {
     if (options[name] !== undefined && typeof options[name] !== "function") throw new TypeError(`${name} is a function`);
   }
-  if (options.key !== undefined && !(typeof options.key === "string" && /^[\x21-\x7e]*$/.test(options.key))) {
-    throw new TypeError("key is an API key as it was shown: without spaces or line ends");
+  if (options.key !== undefined && !(typeof options.key === "string" && /^[\x21-\x7e]*$/.test(options.key.trim()))) {
+    throw new TypeError("key is an API key as it was shown, without spaces");
   }
   if (options.base !== undefined && typeof options.base !== "string") throw new TypeError("base is an address, or \"\"");
   if (/^[^/]*:/.test(options.base ?? "") && !/^https?:\/\//i.test(options.base)) {
     throw new TypeError(`base begins with http:// or https://, not ${options.base}`);
   }
-  return options.base ? { ...options, base: options.base.replace(/\/+$/, "") } : options;
+  const { base = "", key } = options;
+  return { ...options, base: base.replace(/\/+$/, ""), key: key?.trim() }; // a key read from a file ends in a line end
 }
 
 /** @param {unknown} id @returns {string} @throws {TypeError} */
