@@ -71,6 +71,27 @@ async def test_submits_are_limited_per_owner(desk: Desk, settings: Settings) -> 
             assert 1 <= int(refused.headers["retry-after"]) <= 60
 
 
+async def test_only_new_tasks_count_towards_the_limit(desk: Desk, settings: Settings) -> None:
+    """Neither what is refused nor a repeat of what was accepted; a key whose task was deleted makes a new one."""
+    with running(settings.model_copy(update={"submits_per_minute": 3})) as site:
+        async with httpx.AsyncClient(base_url=site.url, trust_env=False) as client:
+            for _ in range(4):
+                problem(await client.post("/api/tasks", json=GOOD | {"priority": "x"}), 422)
+            first = await client.post("/api/tasks", json=GOOD, headers={"Idempotency-Key": "a"})
+            for _ in range(2):
+                await submit(client)
+            problem(await client.post("/api/tasks", json=GOOD, headers={"Idempotency-Key": "b"}), 429)
+            again = await client.post("/api/tasks", json=GOOD, headers={"Idempotency-Key": "a"})
+            assert (again.status_code, again.json()) == (201, first.json())
+            assert again.headers["idempotent-replayed"] == "true"
+            other = {"input": {"prompt": "Other"}}
+            problem(await client.post("/api/tasks", json=other, headers={"Idempotency-Key": "a"}), 422)
+            url = first.json()["links"]["self"]
+            await client.post(f"{url}/cancel")
+            assert (await client.delete(url)).status_code == 204
+            problem(await client.post("/api/tasks", json=GOOD, headers={"Idempotency-Key": "a"}), 429)
+
+
 async def test_streams_are_limited_per_owner(desk: Desk, settings: Settings) -> None:
 
     with running(settings.model_copy(update={"streams_per_owner": 2})) as site:

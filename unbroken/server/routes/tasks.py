@@ -33,8 +33,8 @@ async def create(request: Request) -> Response:
     shared, who = services(request), await caller(request)
     key = idempotency_key(request)
     body = await read_object(request, shared.settings.body_max)
-    await _limit(shared, who)
     new = prepare(shared, who.owner, body)
+    await _limit(shared, who, key)
     try:
         task, replayed = await shared.store.create(new, actor=who.actor, idempotency_key=key)
     except (ValueError, OverflowError, TypeError) as error:  # what msgpack cannot carry
@@ -47,8 +47,11 @@ async def create(request: Request) -> Response:
     return JSONResponse(view, 200 if view["cached"] else 201, headers)
 
 
-async def _limit(shared: Services, who: Caller) -> None:
+async def _limit(shared: Services, who: Caller, key: str | None) -> None:
+    """Only new tasks count: no refused body, and no repeat of a submit whose answer was lost."""
     limit = shared.settings.submits_per_minute
+    if limit and key is not None and await shared.store.answered(who.owner, key):
+        return
     if limit and (wait := await shared.store.admit(f"submit:{who.owner}", per_minute=limit)):
         raise Problem(429, f"More than {limit} tasks a minute.", headers=retry_after(wait))
 
