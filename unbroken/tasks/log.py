@@ -144,5 +144,18 @@ class Log:
             async with self.redis.pipeline(transaction=False) as pipe:
                 for task_id in ids:
                     pipe.hmget(keys.key("task", task_id), "epoch", "n")
-                replies = await pipe.execute()
-        return [EventId(int(epoch), int(n)) if epoch and n else None for epoch, n in replies]
+                replies = await pipe.execute(raise_on_error=False)
+            for reply in replies:
+                if isinstance(reply, Exception) and not str(reply).startswith("WRONGTYPE"):
+                    raise reply
+        return [_newest(reply) for reply in replies]
+
+
+def _newest(reply: Any) -> EventId | None:
+    """None also for a damaged record: it harms only its own viewers."""
+    if isinstance(reply, Exception) or not all(reply):
+        return None
+    try:
+        return EventId(*map(int, reply))
+    except ValueError:
+        return None
