@@ -92,9 +92,7 @@ def parse(raw: bytes) -> list[Frame]:
     assert b"\r" not in raw
     found = []
     for block in raw.split(b"\n\n")[:-1]:
-        lines = [line for line in block.split(b"\n") if line != b":"]
-        if not lines or (len(lines) == 1 and lines[0].startswith(b"retry: ")):
-            continue
+        lines = [line for line in block.split(b"\n") if line != b":" and not line.startswith(b"retry: ")]
         assert [line.split(b": ", 1)[0] for line in lines] == [b"id", b"event", b"data"], block
         values = [line.split(b": ", 1)[1] for line in lines]
         values[2].decode("ascii")

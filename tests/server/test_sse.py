@@ -21,7 +21,7 @@ def test_a_frame_byte_for_byte() -> None:
         b"id: 1767225600000-3\nevent: chunk\n"
         b'data: {"offset":7,"text":"a\\"\\n\\r\\u2028\\ud83d\\ude42","progress":0.5}\n\n'
     )
-    assert sse.retry(1500) == b"retry: 1500\n\n"
+    assert sse.retry(1500) == b"retry: 1500\n"
     assert sse.HEARTBEAT == b":\n"
 
 

@@ -59,9 +59,9 @@ class Wire:
         if b"\r" in block:
             raise WireError("a carriage return in the stream")
         *frames, self._rest = (self._rest + block).split(b"\n\n")
-        return [event for frame in frames if (event := self._frame(frame))]
+        return [self._frame(frame) for frame in frames]
 
-    def _frame(self, frame: bytes) -> Event | None:
+    def _frame(self, frame: bytes) -> Event:
         lines = frame.split(b"\n")
         self.heartbeats += sum(line == b":" for line in lines)
         lines = [line for line in lines if not line.startswith(b":")]
@@ -70,9 +70,7 @@ class Wire:
                 raise WireError("retry: not once at the start")
             self.retry_ms = int(lines.pop(0).removeprefix(b"retry:"))
         if not lines:
-            if self.retry_ms is None or self._frames:
-                raise WireError(f"a message without data: {frame!r}")
-            return None
+            raise WireError(f"a message without data: {frame!r}")
         self._frames += 1
         names = [line.partition(b":")[0] for line in lines]
         if sorted(names) != [b"data", b"event", b"id"]:

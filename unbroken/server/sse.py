@@ -25,8 +25,8 @@ CURSOR_MAX = 40  # characters; two 16-digit numbers fit
 
 
 def retry(ms: int) -> bytes:
-    """Tell the client how long to wait before it reconnects."""
-    return b"retry: %d\n\n" % ms
+    """Tell the client how long to wait before it reconnects. No blank line: it goes with the first event."""
+    return b"retry: %d\n" % ms
 
 
 def frame(event_id: str, name: str, data: bytes) -> bytes:
