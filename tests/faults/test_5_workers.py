@@ -27,7 +27,7 @@ async def test_workers_are_stopped_under_load(tmp_path: Path) -> None:
         QuickStack(workers=2, concurrency=10, drain_s=10, scripted_record=tmp_path) as stack,
         direct(stack) as desk,
     ):
-        orders: list[tuple[str, dict[str, Any]]] = [("text", scripted(tokens=200, rate=30)) for _ in range(8)]
+        orders: list[tuple[str, dict[str, Any]]] = [("text", scripted(tokens=200, rate=24)) for _ in range(8)]
         orders += [("batch", {"instruction": "Say:", "items": list("abcdefgh"), "scripted": script})] * 4
         orders += [("chain", {"steps": STEPS, "scripted": script})] * 4
         ids = [(await stack.api.submit(data, kind=kind))["task_id"] for kind, data in orders]

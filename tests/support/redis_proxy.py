@@ -96,6 +96,7 @@ class Rule:
     lose: bool = False
     silent: bool = False
     seen: int = 0
+    owed: int = 0
     hits: int = 0
     what: str = ""
     """The script that was struck last."""
@@ -105,6 +106,9 @@ class Rule:
         """Is it this one's turn?"""
         if not self.wants(command):
             return False
+        if self.owed:  # the one whose turn it was came too early: the script was not known yet
+            self.owed -= 1
+            return True
         self.seen += 1
         return self.nth <= self.seen < self.nth + self.times
 
@@ -186,7 +190,7 @@ class RedisLink(Link):
             await self.answer(raw)
             return True
         if not executed:  # the same call comes again with its source, and is the one that counts
-            rule.seen -= 1
+            rule.owed += 1
             await self.answer(raw)
             return True
         if rule.after is not None:
