@@ -126,6 +126,10 @@ class History:
                 await self.claim()
             assert self.held is not None
             await self.desk.complete(self.held.lease, self.text)
+        elif how == "claimed":
+            if self.held is not None:
+                await self.stop("release")
+            await self.claim()
         elif how == "cancelled" and await self.state() is not State.FAILED:
             await self.desk.store.cancel(self.task_id, OWNER, actor=OWNER)
         elif how and self.held is not None:

@@ -21,7 +21,7 @@ from unbroken.server.replay import Replayer
 from unbroken.tasks.events import TERMINAL_EVENTS, parse_id
 from unbroken.tasks.settings import Settings
 
-ENDS = ["completed", "cancelled", "failed", "pause", "release", "lost", "error", ""]
+ENDS = ["completed", "cancelled", "failed", "pause", "release", "lost", "error", "claimed", ""]
 
 
 @dataclass
@@ -60,7 +60,10 @@ class Truth:
     def __init__(self, entries: list[tuple[str, str, bytes]]) -> None:
         self.frames = parse(b"".join(sse.frame(*entry) for entry in entries))
         self.by_id = {frame.id: frame for frame in self.frames}
-        self.all = Seen().take(self.frames)
+        self.all, self.texts = Seen(), dict[str, tuple[int, int]]()
+        for frame in self.frames:
+            text = self.all.take([frame]).text
+            self.texts[frame.id] = len(text), hash(text)
 
     def upto(self, place: int) -> Seen:
         """What is known after the event at `place`."""
@@ -73,6 +76,12 @@ class Truth:
         assert seen.end == self.all.end
         for name in ("progress", "checkpoint") if seen.end else ("status", "progress", "checkpoint"):
             assert seen.said.get(name) == self.all.said.get(name), f"the newest {name}"
+
+    def check_each(self, seen: Seen, frames: list[Frame]) -> None:
+        """Whoever leaves after any of these frames holds exactly the text of that id."""
+        for frame in frames:
+            text = seen.take([frame]).text
+            assert (len(text), hash(text)) == self.texts[frame.id], f"the text at {frame}"
 
     def check_frames(self, frames: list[Frame], cursor: str | None, known: bool) -> None:
         """Each frame bears an id of the log; what is no text is the event of its id, but for the state at the start."""
@@ -117,6 +126,8 @@ async def everybody(desk: Desk, history: History, dice: random.Random, viewers: 
         got = await told(replayer, history.task_id, cursor, n)
         truth.check_frames(got, cursor, known)
         truth.check(seen.copy().take(got))
+        if known or cursor is None:
+            truth.check_each(seen.copy(), got)
         left = dice.randrange(len(got))
         again = await told(replayer, history.task_id, got[left].id, n) if left < len(got) - 1 else []
         truth.check(seen.take(got[: left + 1] if again else got).take(again))
@@ -130,7 +141,7 @@ async def moved(redis: Redis, settings: Settings) -> Desk:
     return desk
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", range(18))
 async def test_small_pages(moved: Desk, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """Pages of 50 events, and the text from 25 on: many boundaries, and everything meets them."""
     monkeypatch.setattr(replay, "PAGE", 50)
@@ -139,6 +150,12 @@ async def test_small_pages(moved: Desk, monkeypatch: pytest.MonkeyPatch, seed: i
     history = History(moved, dice, items=seed % 4 == 3, big=0.02)
     await history.begin()
     await history.live(dice.randint(60, 200))
+    if seed % 3 == 0:  # text was taken back and grew again, and little was said since
+        if history.held is None:
+            await history.claim()
+        await history.write(len(history.text) * 9 // 10, "again" * 9)
+        for _ in range(4):
+            await history.write(len(history.text), "chunk" * 9)
     await history.end(ENDS[seed % len(ENDS)])
     await everybody(moved, history, dice, viewers=18)
 
