@@ -72,6 +72,32 @@ async def test_limits_are_limits_again_after_a_minute(timed: Desk) -> None:
     assert await timed.store.take("model", per_minute=3) == 0
 
 
+@pytest.mark.parametrize("ago", [HOUR, 30_000])
+async def test_a_limit_counts_from_the_new_time_on(timed: Desk, ago: int) -> None:
+    """Who was admitted before the step is forgotten, and who is after it is counted; none waits longer than ever."""
+    for _ in range(3):
+        assert await timed.store.admit("submit:local", per_minute=3) == 0
+    await timed.set_time(START - ago)
+    answers = [await timed.store.admit("submit:local", per_minute=3) for _ in range(5)]
+    assert answers == [0, 0, 0, 60, 60]
+
+
+async def test_a_callback_does_not_wait_for_the_hour_to_pass_again(timed: Desk) -> None:
+    """One that was never tried, one that somebody took and died over, one that is to be tried again in 30 s."""
+    await timed.store.reap()
+    for _ in range(3):
+        await timed.submit(callback="https://example.org/hook")
+        await timed.complete((await timed.claim()).lease, "")
+    taken = await timed.store.hooks(limit=2, hold_s=60)
+    await timed.store.hook_end(taken[0][0], again_s=30, outcome="503")
+    await step(timed, -HOUR)
+    assert len(await timed.store.hooks(limit=10, hold_s=1_000)) == 1
+    await timed.set_time(START - HOUR + 31_000)
+    assert len(await timed.store.hooks(limit=10, hold_s=1_000)) == 1
+    await timed.set_time(START - HOUR + 61_000)
+    assert len(await timed.store.hooks(limit=10, hold_s=1_000)) == 1
+
+
 async def test_owners_still_take_turns(timed: Desk) -> None:
     for owner in ("ann", "bob"):
         for _ in range(6):

@@ -131,8 +131,8 @@ end
 
 -- The clock was set back: by it, leases and the delays of retries would end too late by as much. A lease is never longer
 -- than itself, and what was written at a time that has yet to come says how long the delay was to be. A time that the
--- owner asked for (pending) stays that time. Once for each step, so the bound may be wide.
-local function set_back(limit, lease_ms)
+-- owner asked for (pending) stays that time. Once for each step (from `seen` to now), so the bound may be wide.
+local function set_back(limit, lease_ms, seen)
   local till = int(NOW + lease_ms)
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', P .. 'leases', '(' .. till, '+inf', 'LIMIT', 0, limit)) do
     redis.call('ZADD', P .. 'leases', till, id)
@@ -149,6 +149,10 @@ local function set_back(limit, lease_ms)
       save(t, 'retry_at', due)
     end
   end
+  local hooks = redis.call('ZRANGEBYSCORE', P .. 'hooks', '(' .. int(NOW), '+inf', 'WITHSCORES', 'LIMIT', 0, limit)
+  for i = 1, #hooks, 2 do
+    redis.call('ZADD', P .. 'hooks', int(math.max(NOW, tonumber(hooks[i + 1]) - (seen - NOW))), hooks[i])
+  end
 end
 
 -- After an outage every lease is in the past at once. If nobody looked for longer than half a lease, the living get
@@ -160,7 +164,7 @@ local function reap(limit, lease_ms)
     grace = NOW + lease_ms
     redis.call('SET', P .. 'grace', int(grace), 'PX', int(lease_ms * 2))
     if NOW < seen then
-      set_back(5000, lease_ms)
+      set_back(5000, lease_ms, seen)
     end
   end
   if NOW ~= seen then
