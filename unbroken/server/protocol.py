@@ -23,6 +23,9 @@ class HeadTooLarge(Exception):
 class Protocol(HttpToolsProtocol):
     """One connection."""
 
+    # uvicorn's own attributes are as many as share their names among all instances; beside them each costs a kilobyte
+    __slots__ = ("_heads", "_in_head", "_late", "_named", "_raw")
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._heads = 0
