@@ -35,7 +35,7 @@ OK = {"prompt": "x"}
         ({"input": {**OK, "max_tokens": "many"}}, "input.max_tokens: Must be a whole number."),
         ({"input": {**OK, "max_tokens": 0}}, "input.max_tokens: Must be 1 or more."),
         ({"input": {**OK, "temperature": 3}}, "input.temperature: Must be 2 or less."),
-        ({"input": {**OK, "temperature": None, "stop": "x"}}, "input.stop: Must be a list."),
+        ({"input": {**OK, "temperature": None, "stop": 5}}, "input.stop: Must be a list."),
         ({"input": {}}, "input: Give either prompt or messages."),
         ({"input": {"messages": [{"role": "user", "text": "x"}]}}, "input.messages.0.content: This field is needed."),
         ({"input": OK, "run_at": "tomorrow"}, "run_at: Must be a time, such as 2026-01-31T18:00:00Z."),

@@ -66,7 +66,7 @@ def installation(numbers: dict[str, Any]) -> Iterator[Metric]:
         "unbroken_leases_overdue", "Leases that ran out and were not taken back yet.", numbers["leases_overdue"]
     )
     yield GaugeMetricFamily(
-        "unbroken_oldest_ready_seconds", "Age of the first task in the queue.", numbers["oldest_ready_s"]
+        "unbroken_oldest_ready_seconds", "How long the first in the queue have been due.", numbers["oldest_ready_s"]
     )
     ended = GaugeMetricFamily("unbroken_ended_last_hour", "Tasks that ended in the last hour.", labels=["result"])
     ended.add_metric(["completed"], numbers["last_hour"]["successes"])

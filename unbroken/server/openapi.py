@@ -9,13 +9,27 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from unbroken import __version__
+from unbroken.server.auth import find_caller
+from unbroken.server.context import services
+from unbroken.server.problems import Problem
 from unbroken.server.schemas import INTEGER, STRING, components, ref
+from unbroken.tasks.errors import StoreUnavailable
+from unbroken.tasks.events import NAMES
+from unbroken.tasks.registry import BUILT_IN, WITHOUT_SCRIPT
+from unbroken.tasks.registry import Spec as Kind
 from unbroken.tasks.state import State
 
 Spec = dict[str, Any]
 TASK = "/api/tasks/{task_id}"
 PROBLEM = {"application/problem+json": {"schema": ref("Problem")}}
-EVENTS = {"text/event-stream": {"schema": {"type": "string"}}}
+# OpenAPI 3.1 has no words for the events inside a stream, so they stand in an extension: the name of each event and the
+# shape of its data.
+EVENTS = {
+    "text/event-stream": {
+        "schema": {"type": "string"},
+        "x-events": {name: ref(f"{name.capitalize()}Event") for name in sorted(NAMES)},
+    }
+}
 
 MEANING = {
     200: "As asked.",
@@ -50,6 +64,19 @@ def header(name: str, text: str, schema: Spec = STRING) -> Spec:
     return {"name": name, "in": "header", "schema": schema, "description": text}
 
 
+def told(name: str, text: str, schema: Spec = STRING) -> Spec:
+    """A header of an answer."""
+    return {name: {"description": text, "schema": schema}}
+
+
+RETRY = told("Retry-After", "seconds until it makes sense to ask again", {"type": "integer", "minimum": 1})
+ETAG = told("ETag", "of this answer; send it as If-None-Match")
+MADE = told("Location", "the address of the task")
+REPLAYED = told(
+    "Idempotent-Replayed", "this is the answer of the first call with this Idempotency-Key", {"const": "true"}
+)
+RANGE = told("Content-Range", "which bytes of how many")
+SAYS_WHEN = (429, 503, 507)
 KEY = header("Idempotency-Key", "1-255 visible ASCII characters", {"type": "string", "pattern": "^[!-~]{1,255}$"})
 CURSOR = (
     header("Last-Event-ID", "the id of the last event that arrived; wins over the query"),
@@ -72,8 +99,9 @@ def op(
     parameters: tuple[Spec, ...] = (),
     body: str | None = None,
     open_to_all: bool = False,
+    headers: dict[int, Spec] | None = None,
 ) -> Spec:
-    """One operation. good: status to schema name, content, or None for no body."""
+    """One operation. good: status to schema name, content, or None for no body. headers: by status."""
     answers: Spec = {}
     for status, what in good.items():
         content = {"application/json": {"schema": ref(what)}} if isinstance(what, str) else what
@@ -81,6 +109,9 @@ def op(
     usual = (503,) if open_to_all else (401, 403, 503)
     for status in sorted({*bad, *usual} - set(good)):
         answers[str(status)] = {"description": MEANING[status], "content": PROBLEM}
+    for status, some in (dict.fromkeys(SAYS_WHEN, RETRY) | (headers or {})).items():
+        if str(status) in answers:
+            answers[str(status)]["headers"] = some
     spec: Spec = {"operationId": name, "summary": summary, "responses": answers}
     if parameters:
         spec["parameters"] = list(parameters)
@@ -104,43 +135,53 @@ def _result() -> Spec:
 PATHS: dict[str, dict[str, Spec]] = {
     "/api/tasks": {
         "post": op(
-            "create",
+            "create_task",
             "Create a task; 200 with a finished one where cache_s allows that.",
             {200: "Task", 201: "Task"},
             (400, 413, 415, 422, 429, 507),
             parameters=(KEY,),
             body="Submit",
+            headers={200: MADE | REPLAYED, 201: MADE | REPLAYED},
         ),
-        "get": op("list", "List tasks, newest first.", {200: "TaskPage"}, (400, 422), parameters=FILTERS),
+        "get": op("list_tasks", "List tasks, newest first.", {200: "TaskPage"}, (400, 422), parameters=FILTERS),
     },
     TASK: {
         "get": op(
-            "show", "One task.", {200: "Task", 304: None}, (404,), parameters=(header("If-None-Match", "an ETag"),)
+            "show_task",
+            "One task.",
+            {200: "Task", 304: None},
+            (404,),
+            parameters=(header("If-None-Match", "an ETag"),),
+            headers={200: ETAG | RETRY, 304: ETAG | RETRY},
         ),
         "delete": op(
-            "delete", "Remove an ended task with every trace.", {204: None}, (400, 404, 409), parameters=(KEY,)
+            "delete_task", "Remove an ended task with every trace.", {204: None}, (400, 404, 409), parameters=(KEY,)
         ),
     },
     f"{TASK}/stream": {
         "get": op(
-            "stream", "The event stream of a task.", {200: EVENTS, 204: None}, (400, 404, 410, 429), parameters=CURSOR
+            "stream_task",
+            "The event stream of a task.",
+            {200: EVENTS, 204: None},
+            (400, 404, 410, 429),
+            parameters=CURSOR,
         )
     },
     "/api/stream": {
         "get": op(
-            "stream_many",
+            "stream_tasks",
             "Several tasks on one stream; task_id is in the data.",
             {200: EVENTS, 204: None},
-            (400, 404, 429),
+            (400, 404, 422, 429),
             parameters=({**query("task", {"type": "array", "items": STRING}), "required": True}, *CURSOR),
         )
     },
     f"{TASK}/input": {
-        "get": op("input", "What was asked for, as it is stored.", {200: "Input"}, (404, 410)),
+        "get": op("show_input", "What was asked for, as it is stored.", {200: "Input"}, (404, 410)),
     },
     "/api/titles": {
         "get": op(
-            "titles",
+            "list_titles",
             "Short titles, made from the inputs. Unknown and foreign tasks, and those without one, are left out.",
             {200: "Titles"},
             (400, 422),
@@ -149,29 +190,30 @@ PATHS: dict[str, dict[str, Spec]] = {
     },
     f"{TASK}/result": {
         "get": op(
-            "result",
+            "show_result",
             "The result: text, or JSON by Accept or for a batch.",
             {200: _result(), 206: _result(), 304: None},
             (404, 409, 410, 416),
             parameters=(header("Range", "one range of bytes"), header("Accept", "text/plain or application/json")),
+            headers={200: ETAG, 206: ETAG | RANGE, 304: ETAG, 416: RANGE},
         )
     },
     f"{TASK}/rendered": {
         "get": op(
-            "rendered",
+            "render_text",
             "A part of the text, from Markdown to safe HTML.",
             {200: plain("text/html")},
-            (404, 422),
+            (404, 410, 422, 429),
             parameters=SPAN,
         )
     },
-    f"{TASK}/checkpoint": {"get": op("checkpoint", "What is saved; never the data.", {200: "Checkpoint"}, (404,))},
+    f"{TASK}/checkpoint": {"get": op("show_checkpoint", "What is saved; never the data.", {200: "Checkpoint"}, (404,))},
     f"{TASK}/history": {
-        "get": op("history", "Its changes of state so far, as the stream told them.", {200: "History"}, (404,))
+        "get": op("show_history", "Its changes of state so far, as the stream told them.", {200: "History"}, (404,))
     },
     f"{TASK}/recover": {
         "post": op(
-            "recover",
+            "recover_task",
             "Continue a paused task from its checkpoint, once.",
             {200: "Recovery", 202: "Recovery"},
             (400, 404, 409),
@@ -180,7 +222,7 @@ PATHS: dict[str, dict[str, Spec]] = {
     },
     f"{TASK}/pause": {
         "post": op(
-            "pause",
+            "pause_task",
             "Stop a task and keep its progress.",
             {200: "Task", 202: "Task"},
             (400, 404, 409),
@@ -188,11 +230,11 @@ PATHS: dict[str, dict[str, Spec]] = {
         )
     },
     f"{TASK}/cancel": {
-        "post": op("cancel", "Stop a task for good.", {200: "Task"}, (400, 404, 409), parameters=(KEY,))
+        "post": op("cancel_task", "Stop a task for good.", {200: "Task"}, (400, 404, 409), parameters=(KEY,))
     },
     "/api/dead-letters": {
         "get": op(
-            "dead_letters",
+            "list_dead_letters",
             "Failed tasks by kind and error, or those of one group.",
             {200: {"application/json": {"schema": {"anyOf": [ref("DeadGroups"), ref("DeadGroup")]}}}},
             (422,),
@@ -201,7 +243,7 @@ PATHS: dict[str, dict[str, Spec]] = {
     },
     "/api/dead-letters/replay": {
         "post": op(
-            "replay",
+            "replay_dead_letters",
             "Continue failed tasks from their checkpoints with fresh budgets.",
             {200: "Replayed"},
             (400, 413, 415, 422, 507),
@@ -209,9 +251,9 @@ PATHS: dict[str, dict[str, Spec]] = {
             body="Replay",
         )
     },
-    "/api/stats": {"get": op("stats", "Queue depth, in flight, states, the last hour.", {200: "Stats"})},
+    "/api/stats": {"get": op("show_stats", "Queue depth, in flight, states, the last hour.", {200: "Stats"}, (422,))},
     "/api/session": {
-        "get": op("session", "Who is signed in.", {200: "Session"}, open_to_all=True),
+        "get": op("show_session", "Who is signed in.", {200: "Session"}, open_to_all=True),
         "post": op(
             "sign_in",
             "Exchange a key for a cookie.",
@@ -222,16 +264,16 @@ PATHS: dict[str, dict[str, Spec]] = {
         ),
         "delete": op("sign_out", "Forget the cookie.", {204: None}, (403,), open_to_all=True),
     },
-    "/api/openapi.json": {"get": op("openapi", "This description.", {200: "Description"}, open_to_all=True)},
-    "/metrics": {"get": op("metrics", "Numbers for Prometheus.", {200: plain("text/plain")})},
-    "/healthz": {"get": op("alive", "The process serves.", {200: "Alive"}, open_to_all=True)},
-    "/readyz": {"get": op("ready", "Redis and all loops answer.", {200: "Ready", 503: "Ready"}, open_to_all=True)},
+    "/api/openapi.json": {"get": op("show_description", "This description.", {200: "Description"}, open_to_all=True)},
+    "/metrics": {"get": op("show_metrics", "Numbers for Prometheus.", {200: plain("text/plain")})},
+    "/healthz": {"get": op("is_alive", "The process serves.", {200: "Alive"}, open_to_all=True)},
+    "/readyz": {"get": op("is_ready", "Redis and all loops answer.", {200: "Ready", 503: "Ready"}, open_to_all=True)},
 }
 
 
 @cache
-def document() -> Spec:
-    """The whole description."""
+def document(kinds: tuple[Kind, ...] = tuple(WITHOUT_SCRIPT.values())) -> Spec:
+    """The whole description, where these kinds are known."""
     task_id = {"name": "task_id", "in": "path", "required": True, "schema": STRING}
     paths: dict[str, Any] = {}
     for path, operations in PATHS.items():
@@ -241,7 +283,7 @@ def document() -> Spec:
         "info": {"title": "Unbroken", "version": __version__, "description": "Long AI generations that survive."},
         "paths": paths,
         "components": {
-            "schemas": components(),
+            "schemas": components(kinds),
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer"},
                 "cookie": {"type": "apiKey", "in": "cookie", "name": "unbroken_session"},
@@ -251,6 +293,12 @@ def document() -> Spec:
     }
 
 
-async def show(_: Request) -> Response:
-    """GET /api/openapi.json"""
-    return JSONResponse(document(), headers={"Cache-Control": "no-cache"})
+async def show(request: Request) -> Response:
+    """GET /api/openapi.json. Kinds that the operator registered are described to whoever may use them."""
+    shared = services(request)
+    try:
+        known = await find_caller(request) is not None
+    except (StoreUnavailable, Problem):
+        known = False
+    kinds = tuple(kind for kind in shared.kinds.values() if known or kind.name in BUILT_IN)
+    return JSONResponse(document(kinds), headers={"Cache-Control": "no-cache", "Vary": "Authorization, Cookie"})

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
+from unbroken.server.kind_schemas import inputs
 from unbroken.server.routes.dead import Replay
 from unbroken.server.routes.session import SignIn
 from unbroken.tasks.events import NAMES
-from unbroken.tasks.inputs import BatchInput, ChainInput, Submit, TextInput
-from unbroken.tasks.registry import BUILT_IN
+from unbroken.tasks.inputs import Submit
+from unbroken.tasks.registry import Spec
 from unbroken.tasks.state import Reason, State
 from unbroken.tasks.title import TITLE_MAX
 
@@ -45,21 +47,23 @@ def many(schema: Schema) -> Schema:
     return {"type": "array", "items": schema}
 
 
-def components() -> dict[str, Schema]:
-    """All named shapes."""
-    models = [(model, "validation") for model in (Submit, TextInput, BatchInput, ChainInput, Replay, SignIn)]
+def components(kinds: Sequence[Spec]) -> dict[str, Schema]:
+    """All named shapes, where these kinds are known."""
+    models = [(model, "validation") for model in (Submit, Replay, SignIn)]
     _, definitions = models_json_schema(models, ref_template="#/components/schemas/{model}")  # type: ignore[arg-type]
     made: dict[str, Schema] = dict(definitions["$defs"])
+    by_kind, names = inputs(kinds)
+    made |= by_kind
     made["Input"] = {
-        "description": "By kind; kinds that the operator registered have their own.",
-        "anyOf": [ref("TextInput"), ref("BatchInput"), ref("ChainInput"), {"type": "object"}],
+        "description": "By kind; one that is no longer registered may have had any other.",
+        "anyOf": [*map(ref, names.values()), {"type": "object"}],
     }
     made["Submit"]["properties"]["input"] = ref("Input")
-    made["Submit"]["allOf"] = [_by_kind(kind, spec.input.__name__) for kind, spec in BUILT_IN.items()]
+    made["Submit"]["allOf"] = [_by_kind(kind, name) for kind, name in names.items()]
     # What the models check beside their fields, said in the schema's own words.
     made["TextInput"]["oneOf"] = [_given("prompt", "string"), _given("messages", "array")]
     made["Replay"]["oneOf"] = [_given("task_ids", "array"), _given("group", "string"), _given("all", "boolean")]
-    return made | _answers()
+    return made | _answers() | _events()
 
 
 def _by_kind(kind: str, shape: str) -> Schema:
@@ -122,6 +126,27 @@ def _answers() -> dict[str, Schema]:
             ("state", "incident", "errors"),
         ),
         "EventName": {"type": "string", "enum": sorted(NAMES)},
+    }
+
+
+def _events() -> dict[str, Schema]:
+    """The data of each event of a stream, under `<Name>Event`. On `/api/stream`, `task_id` stands beside it."""
+    state, error = ref("State"), ref("TaskError")
+    item = obj({"index": INTEGER, "ok": BOOLEAN, "result": {}, "error": error}, ("result", "error"))
+    status = {"state": state, "attempt": INTEGER, "reason": STRING, "retry_at": TIME, "at": TIME}
+    done = {"state": state, "length": INTEGER, "sha256": STRING, "finished_at": TIME, "result": STRING}
+    return {
+        "StatusEvent": obj(status, ("reason", "retry_at")),
+        "ChunkEvent": obj(
+            {"offset": INTEGER, "text": STRING, "progress": SHARE},
+            description="Cut the text to `offset` (code points), then append `text`.",
+        ),
+        "ProgressEvent": obj({"progress": SHARE, "done": INTEGER, "total": maybe(INTEGER), "unit": STRING}),
+        "ItemEvent": item,
+        "CheckpointEvent": obj({"offset": INTEGER, "progress": SHARE, "saved_at": TIME}),
+        "DoneEvent": obj(done, description="The end: nothing follows."),
+        "FailedEvent": obj({"state": state, "error": error}, description="The end: nothing follows."),
+        "CancelledEvent": obj({"state": state}, description="The end: nothing follows."),
     }
 
 

@@ -6,9 +6,9 @@ bytes."""
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 from unbroken.tasks.events import EPOCH, LAST_MS
 
@@ -49,6 +49,13 @@ class Script(Strict):
     fail_times: Annotated[int, Field(ge=1)] = 1
 
 
+def _listed(given: Any) -> Any:
+    return [given] if isinstance(given, str) else given
+
+
+Stop = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+
+
 class Sampling(Strict):
     """What every model call may set."""
 
@@ -57,35 +64,54 @@ class Sampling(Strict):
     max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     temperature: Annotated[float, Field(ge=0, le=2, strict=False)] | None = None
     seed: Annotated[int, Field(ge=0, le=2**32 - 1)] | None = None
-    stop: (
-        Annotated[list[Annotated[str, StringConstraints(min_length=1, max_length=200)]], Field(max_length=8)] | None
-    ) = None
+    stop: Annotated[
+        Annotated[list[Stop], Field(max_length=8)] | None,
+        BeforeValidator(_listed, json_schema_input_type=Stop | Annotated[list[Stop], Field(max_length=8)] | None),
+    ] = None
+    """Texts at which an answer ends; one alone may stand without a list, as OpenAI's own API has it."""
+
+
+class Scripted(Sampling):
+    """Where the backend is a script, a task may say what that script does. No other server knows this field."""
+
     scripted: Script | None = None
 
 
-class Generation(Sampling):
+class Generation(Scripted):
     """One model call: a conversation and how to sample. Made by the kinds, understood by the backends."""
 
     messages: list[Message]
 
 
-class TextInput(Sampling):
+SOME_TEXT: dict[str, Any] = {"contains": {"required": ["content"], "properties": {"content": {"pattern": r"\S"}}}}
+
+
+class PlainText(Sampling):
     """kind `text`: one answer."""
 
+    model_config = ConfigDict(title="TextInput")
+
     prompt: Prompt | None = None
-    messages: Annotated[list[Message], Field(min_length=1, max_length=1_000)] | None = None
+    messages: Annotated[list[Message], Field(min_length=1, max_length=1_000, json_schema_extra=SOME_TEXT)] | None = None
+
+    @field_validator("messages")
+    @classmethod
+    def _some_text(cls, given: list[Message] | None) -> list[Message] | None:
+        if given is not None and not any(message.content.strip() for message in given):
+            raise ValueError("At least one message must have text in its content.")
+        return given
 
     @model_validator(mode="after")
-    def _one_of(self) -> TextInput:
+    def _one_of(self) -> Self:
         if (self.prompt is None) == (self.messages is None):
             raise ValueError("Give either prompt or messages.")
-        if self.messages is not None and not any(m.content.strip() for m in self.messages):
-            raise ValueError("The messages are empty.")
         return self
 
 
-class BatchInput(Sampling):
+class PlainBatch(Sampling):
     """kind `batch`: one instruction, many items; each item is its own model call."""
+
+    model_config = ConfigDict(title="BatchInput")
 
     instruction: Prompt
     items: Annotated[list[Prompt], Field(min_length=1, max_length=MAX_ITEMS)]
@@ -98,10 +124,24 @@ class Step(Strict):
     prompt: Prompt
 
 
-class ChainInput(Sampling):
+class PlainChain(Sampling):
     """kind `chain`: each step sees the text so far."""
 
+    model_config = ConfigDict(title="ChainInput")
+
     steps: Annotated[list[Step], Field(min_length=1, max_length=MAX_STEPS)]
+
+
+class TextInput(PlainText, Scripted):
+    """kind `text`, as workers read it: the script passes through."""
+
+
+class BatchInput(PlainBatch, Scripted):
+    """kind `batch`, as workers read it."""
+
+
+class ChainInput(PlainChain, Scripted):
+    """kind `chain`, as workers read it."""
 
 
 class Submit(Strict):

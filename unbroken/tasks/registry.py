@@ -12,7 +12,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -20,7 +20,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from unbroken.tasks.errors import UnbrokenError
-from unbroken.tasks.inputs import BatchInput, ChainInput, TextInput
+from unbroken.tasks.inputs import BatchInput, ChainInput, PlainBatch, PlainChain, PlainText, Sampling, TextInput
 from unbroken.tasks.kind import Kind, Registry
 from unbroken.tasks.settings import Settings
 
@@ -41,9 +41,10 @@ class Spec:
     total: Callable[[Any], int | None]
 
 
-def text_total(data: TextInput) -> int | None:
+def text_total(data: Sampling) -> int | None:
     """Tokens at most."""
-    return data.scripted.tokens if data.scripted else data.max_tokens
+    script = getattr(data, "scripted", None)
+    return script.tokens if script else data.max_tokens
 
 
 BUILT_IN: Mapping[str, Spec] = {
@@ -51,6 +52,14 @@ BUILT_IN: Mapping[str, Spec] = {
     "batch": Spec("batch", BatchInput, "items", lambda data: len(data.items)),
     "chain": Spec("chain", ChainInput, "steps", lambda data: len(data.steps)),
 }
+
+"""The built-in kinds where the backend is a script, with what a task may tell it."""
+
+WITHOUT_SCRIPT: Mapping[str, Spec] = {
+    name: replace(BUILT_IN[name], input=model)
+    for name, model in (("text", PlainText), ("batch", PlainBatch), ("chain", PlainChain))
+}
+"""The same with every other backend."""
 
 
 def user_kinds(settings: Settings) -> list[type[Kind]]:
@@ -63,7 +72,7 @@ def user_kinds(settings: Settings) -> list[type[Kind]]:
         found += _kinds_of(loaded, point.value) if isinstance(loaded, ModuleType) else [_as_kind(loaded, point.value)]
     for name in filter(None, (part.strip() for part in settings.kinds.split(","))):
         module = _guarded(partial(importlib.import_module, name), f"UNBROKEN_KINDS: module {name}")
-        found += _kinds_of(module, name)
+        found += _kinds_of(module, f"UNBROKEN_KINDS: module {name}")
     return list(dict.fromkeys(found))
 
 
@@ -112,7 +121,7 @@ def strict(model: type[BaseModel]) -> type[BaseModel]:
 
 def specs(settings: Settings) -> dict[str, Spec]:
     """All kinds by name, for the server. Raises BadKind."""
-    found = dict(BUILT_IN)
+    found = dict(BUILT_IN if settings.backend == "scripted" else WITHOUT_SCRIPT)
     for kind in register(user_kinds(settings)).kinds.values():
         if kind.name in BUILT_IN:
             raise BadKind(f"the name {kind.name!r} is taken by a built-in kind")

@@ -37,11 +37,11 @@ _PLAIN = {
     "mapping_type": "Must be an object.",
     "none_required": "Must be null.",
     "path_type": "Must be a path.",
-    "greater_than": "Must be more than {gt:g}.",
-    "greater_than_equal": "Must be {ge:g} or more.",
-    "less_than": "Must be less than {lt:g}.",
-    "less_than_equal": "Must be {le:g} or less.",
-    "multiple_of": "Must be a multiple of {multiple_of:g}.",
+    "greater_than": "Must be more than {gt}.",
+    "greater_than_equal": "Must be {ge} or more.",
+    "less_than": "Must be less than {lt}.",
+    "less_than_equal": "Must be {le} or less.",
+    "multiple_of": "Must be a multiple of {multiple_of}.",
     "literal_error": "Must be one of {expected}.",
     "enum": "Must be one of {expected}.",
     "string_too_long": "Must be {max_length} characters or fewer.",
@@ -63,7 +63,7 @@ def wrong_fields(error: ValidationError, model: type[BaseModel], limit: int = 50
 
 def sentence(one: Mapping[str, Any], model: type[BaseModel]) -> str:
     """One of pydantic's errors as a sentence."""
-    what, about = str(one["type"]), dict(one.get("ctx") or {})
+    what, about = str(one["type"]), {name: _plain(value) for name, value in (one.get("ctx") or {}).items()}
     if what == "extra_forbidden":
         return unknown(str(one["loc"][-1]), known_at(model, one["loc"][:-1]))
     if what in ("string_too_short", "too_short"):
@@ -79,6 +79,11 @@ def sentence(one: Mapping[str, Any], model: type[BaseModel]) -> str:
         return _PLAIN[what].format(**about)
     # a validator's own words: ours, or those of a user's kind
     return _ended(str(one["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, "))
+
+
+def _plain(value: Any) -> Any:
+    """1000000 for 1000000.0: as people write it."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def unknown(name: str, known: Iterable[str], what: str = "field") -> str:

@@ -9,12 +9,14 @@ from starlette.responses import JSONResponse, Response
 from unbroken.server import metrics
 from unbroken.server.auth import caller
 from unbroken.server.context import services
+from unbroken.server.query import query
 from unbroken.tasks import overview
 
 
 async def stats(request: Request) -> Response:
     """GET /api/stats: the caller's own tasks."""
     shared, who = services(request), await caller(request)
+    query(request)
     return JSONResponse(await overview.owner_stats(shared.store, who.owner), headers={"Cache-Control": "no-store"})
 
 

@@ -34,13 +34,20 @@ async def result(request: Request) -> Response:
     except NotFound:  # the record may be gone already, the archive stays
         return await _archived(request, task_id) or _raise(NotFound(task_id))
     if task.state is not State.COMPLETED:
-        detail = f"There is no result: the task is {task.state}."
+        detail = f"There is no result: the task is {task.state}.{_text_so_far(task)}"
         raise Problem(409, detail, state=task.state.value)
     kept = await _kept(shared, task)
     if kept is None:
         return await _archived(request, task_id) or _raise(await _gone(shared, task))
     body, media = _as_asked(task, *kept, request.headers.get("accept", ""))
     return _ranged(request, body, media, f'"{task.text("sha256") or task.last_event_id}-{media[:6]}"')
+
+
+def _text_so_far(task: Task) -> str:
+    """Where what was written before the end can still be read."""
+    if not (task.terminal and task.num("length")) or task.text("shed") == "1":
+        return ""
+    return " Its text so far is kept: in its event stream, on its page, and by `unbroken watch`."
 
 
 async def _archived(request: Request, task_id: str) -> Response | None:

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import re
+
 from starlette.requests import Request
 from starlette.responses import Response
 
 from unbroken.server import sse
 from unbroken.server.auth import caller
 from unbroken.server.context import services
-from unbroken.server.problems import Problem
+from unbroken.server.problems import Problem, field_error
 from unbroken.server.stream import TaskStream
+
+CURSORS = ("last_event_id", "lastEventId")  # in this order
 
 
 def cursor_of(request: Request) -> str | None:
-    """The cursor as given: the header wins over the query."""
+    """The cursor as given: the header wins over the query. Other parameters are nobody's business here (see query.py),
+    but one that is surely meant as the cursor must not silently replay everything: Problem 422."""
+    for name in request.query_params:
+        if name not in CURSORS and re.sub(r"[^a-z]", "", name.lower()) in ("lasteventid", "cursor"):
+            raise field_error(name[:100], "There is no such parameter. Did you mean last_event_id?")
     for given in (
         request.headers.get("last-event-id"),
-        request.query_params.get("last_event_id"),
-        request.query_params.get("lastEventId"),
+        *(request.query_params.get(name) for name in CURSORS),
     ):
         if given is not None:
             return given.strip(" ")

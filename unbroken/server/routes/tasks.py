@@ -53,7 +53,8 @@ async def _limit(shared: Services, who: Caller, key: str | None) -> None:
     if limit and key is not None and await shared.store.answered(who.owner, key):
         return
     if limit and (wait := await shared.store.admit(f"submit:{who.owner}", per_minute=limit)):
-        raise Problem(429, f"More than {limit} tasks a minute.", headers=retry_after(wait))
+        headers = retry_after(wait)
+        raise Problem(429, f"More than {limit} tasks a minute; again in {headers['Retry-After']} s.", headers=headers)
 
 
 def prepare(shared: Services, owner: str, body: dict[str, Any]) -> NewTask:
