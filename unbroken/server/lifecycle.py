@@ -45,7 +45,14 @@ async def running(settings: Settings, kinds: dict[str, Spec]) -> AsyncIterator[S
         objects=Objects(settings.objects),
     )
     callbacks = Callbacks(services)
-    loops = [Reaper(services), Sweeper(services), Mender(services), Collector(services), Doorkeeper(services), callbacks]
+    loops = [
+        Reaper(services),
+        Sweeper(services),
+        Mender(services),
+        Collector(services),
+        Doorkeeper(services),
+        callbacks,
+    ]
     services.loops = [*loops]
     tasks = [
         *hub.start(),
