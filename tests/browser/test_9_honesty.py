@@ -104,9 +104,10 @@ async def test_items_stand_beside_their_results(browser_of_somebody_else: Browse
 
 async def test_a_chain_shows_which_steps_are_done(browser_of_somebody_else: BrowserContext, stack: Stack) -> None:
     steps = [{"name": name, "prompt": f"Write the {name}."} for name in ("outline", "middle", "end")]
-    script = {"seed": 7, "tokens": 60, "rate": 40}
-    task = await stack.api.submit({"steps": steps, "scripted": script}, kind="chain")
+    script = {"seed": 7, "tokens": 50, "rate": 20}
     page = await browser_of_somebody_else.new_page()
+    await page.goto("/#/new")
+    task = await stack.api.submit({"steps": steps, "scripted": script}, kind="chain")
     await page.goto(pages.address(task["task_id"]))
     shown = page.locator(".chain-steps li")
     await expect(shown).to_have_count(3)

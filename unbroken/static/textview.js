@@ -30,14 +30,15 @@ export class TextView {
   /** @type {AbortController | null} */ #asking = null;
   #observer;
   #chapters;
+  /** @type {Set<Element>} */ #nearby = new Set();
 
   /**
    * @param {(from: number, to: number, signal: AbortSignal) => Promise<string>} render  HTML of a range of code points
    */
   constructor(render) {
     this.#render = render;
-    this.#observer = new IntersectionObserver((seen) => this.#seen(seen), { rootMargin: "300px" });
-    this.#chapters = new IntersectionObserver((seen) => this.#near(seen), { rootMargin: "600px" });
+    this.#observer = new IntersectionObserver((seen) => this.#seen(seen), around("300px"));
+    this.#chapters = new IntersectionObserver((seen) => this.#near(seen), around("600px"));
   }
 
   /** How much of the text is here, in code points. */
@@ -104,6 +105,7 @@ export class TextView {
     part.element.remove();
     if (chapter.childElementCount > 0) return;
     this.#chapters.unobserve(chapter);
+    this.#nearby.delete(chapter);
     chapter.remove();
   }
 
@@ -132,13 +134,14 @@ export class TextView {
       this.#chapters.observe(chapter);
     }
     chapter.append(element);
-    this.#observer.observe(element); // until its chapter is known to be far away
+    if (this.#nearby.has(chapter)) this.#observer.observe(element); // of a new chapter it is soon known whether it is
     return part;
   }
 
   /** Parts are looked at one by one only where their chapter is near. @param {IntersectionObserverEntry[]} entries */
   #near(entries) {
     for (const { target, isIntersecting } of entries) {
+      this.#nearby[isIntersecting ? "add" : "delete"](target);
       for (const element of target.children) {
         this.#observer[isIntersecting ? "observe" : "unobserve"](element);
         const part = this.#byElement.get(element);
@@ -194,4 +197,10 @@ export class TextView {
     part.element.className = "part rendered";
     part.node.data = "";
   }
+}
+
+/** What is nearly in sight counts, too: of the window, and of the pane that scrolls in it (newer browsers).
+ * @param {string} margin @returns {IntersectionObserverInit} */
+function around(margin) {
+  return /** @type {any} */ ({ rootMargin: margin, scrollMargin: margin });
 }
