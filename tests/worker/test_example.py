@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import sys
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+import examples.heat
 from examples.heat import Heat
 from tests.support.wait import until
 from tests.worker.crew import Crew
@@ -15,7 +18,7 @@ from unbroken.tasks.kind import Run, Text
 from unbroken.tasks.submit import NewTask
 from unbroken.worker.context import Context
 
-INPUT = {"size": 150, "steps": 6_000, "every": 250}
+INPUT = {"size": 50, "steps": 3_000, "every": 250}
 
 
 def undisturbed() -> str:
@@ -56,6 +59,17 @@ async def _saved(crew: Crew, task_id: str) -> bool:
     task = await crew.look(task_id)
     epoch = task.text("epoch")
     return task.checkpoint is not None and task.checkpoint.event_id.startswith(f"{epoch}-")
+
+
+def test_the_example_needs_nothing_that_up_does_not_install() -> None:
+    source = ast.parse(Path(examples.heat.__file__).read_text())
+    modules = {
+        node.module.split(".")[0] for node in ast.walk(source) if isinstance(node, ast.ImportFrom) and node.module
+    }
+    modules |= {
+        name.name.split(".")[0] for node in ast.walk(source) if isinstance(node, ast.Import) for name in node.names
+    }
+    assert modules <= sys.stdlib_module_names | {"pydantic", "unbroken"}
 
 
 def test_the_context_is_a_run() -> None:

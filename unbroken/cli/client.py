@@ -13,7 +13,7 @@ import httpx
 
 from unbroken.cli import place
 from unbroken.tasks.errors import UnbrokenError
-from unbroken.tasks.settings import load
+from unbroken.tasks.settings import BadSetting, load
 
 TIMEOUT = httpx.Timeout(30, connect=5)
 # How long a call that is safe to repeat is repeated while the server restarts.
@@ -70,6 +70,9 @@ def explain(answer: httpx.Response) -> str:
             lines.append(f"  {where}: {error.get('message') or error.get('detail') or error.get('msg') or ''}")
     if len(lines) > 1:  # the sentence speaks of the first field, so that it need not be read twice
         lines = [lines[1].strip()] if len(lines) == 2 else [f"{len(lines) - 1} fields are not right", *lines[1:]]
+    wait = answer.headers.get("retry-after", "")
+    if answer.status_code == 429 and wait.isdigit() and f"{wait} s" not in said:
+        lines.append(f"  (again in {wait} s)")
     if answer.status_code == 401:
         lines.append("  (set UNBROKEN_KEY to a key; `unbroken keys create` on the server's machine makes one)")
     return "\n".join(lines)
@@ -80,6 +83,8 @@ class Client:
 
     def __init__(self, url: str | None = None) -> None:
         self.url = base_url(url)
+        if not self.url.startswith(("http://", "https://")):
+            raise BadSetting(f"{self.url} is not the address of a server; it begins with http:// or https://")
         headers = {"Accept": "application/json", "User-Agent": "unbroken-cli"}
         if key := os.environ.get("UNBROKEN_KEY"):
             headers["Authorization"] = f"Bearer {key}"
@@ -142,6 +147,11 @@ class Client:
         """One task."""
         task: dict[str, Any] = self.get(f"/api/tasks/{quoted(task_id)}")
         return task
+
+    def delete(self, task_id: str) -> None:
+        """Remove an ended task. The key makes a repeat after a lost answer say the same."""
+        headers = {"Idempotency-Key": f"cli-{uuid.uuid4()}"}
+        self.call("DELETE", f"/api/tasks/{quoted(task_id)}", safe=True, headers=headers)
 
     def titles(self, task_ids: Sequence[str]) -> dict[str, str]:
         """Titles by id, of those that have one. A server that is older and knows no titles is no error."""

@@ -85,6 +85,7 @@ def revoke(
     key_id: Annotated[str, typer.Argument(help="The key's id, or the key itself.", metavar="ID")],
     data_dir: DataDir = None,
     redis_url: RedisUrl = None,
+    as_json: Json = False,
 ) -> None:
     """Take a key back; sessions opened with it end, too."""
     from unbroken.tasks.access import revoke_key
@@ -93,4 +94,7 @@ def revoke(
         key_id = key_id.split("_")[1]
     if not _with_store(data_dir, redis_url, lambda store: revoke_key(store, key_id)):
         raise NotFound(f"there is no key {key_id}; see `unbroken keys list`")
+    if as_json:
+        show.as_json({"key_id": key_id, "revoked": True})
+        return
     print(f"revoked\t{key_id}")

@@ -90,6 +90,7 @@ def run(arguments: list[str] | None = None) -> int:
         return _complain(error, 1, as_json)
     except Exception as error:
         if isinstance(error, ClickException):
+            _in_our_words(error)
             if as_json:
                 return _complain(str(error.message), int(error.exit_code), as_json)
             error.show()
@@ -97,6 +98,16 @@ def run(arguments: list[str] | None = None) -> int:
         if os.environ.get("UNBROKEN_DEBUG"):
             raise
         return _complain(f"{type(error).__name__}: {error} (UNBROKEN_DEBUG=1 shows where)", 1, as_json)
+
+
+def _in_our_words(error: Any) -> None:
+    """Typer checks numbers with pydantic and passes its words on; a setting and a field are refused in ours."""
+    from pydantic import BaseModel, ValidationError
+
+    from unbroken.tasks.words import sentence
+
+    if isinstance(error.__cause__, ValidationError):
+        error.message = sentence(error.__cause__.errors(include_input=False)[0], BaseModel)
 
 
 def _complain(error: UnbrokenError | str, code: int, as_json: bool) -> int:

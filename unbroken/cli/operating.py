@@ -9,6 +9,7 @@ import typer
 from unbroken.cli import show
 from unbroken.cli.client import Client
 from unbroken.cli.tasking import Json, Url
+from unbroken.tasks.errors import NotFound
 
 REPLAY_AT_ONCE = 500  # ids in one call
 SERVER_AT_ONCE = 10_000  # dead letters that the server takes in one call
@@ -26,13 +27,15 @@ def dead_letters(
     as_json: Json = False,
     url: Url = None,
 ) -> None:
-    """List failed tasks, grouped by kind and error."""
+    """List failed tasks, grouped by kind and error. 1 when nothing is in the group that was named."""
     with Client(url) as client:
         answer = client.get("/api/dead-letters", group=group)
     if as_json:
         show.as_json(answer)
         return
     rows = answer["groups"] if group is None else answer["items"]
+    if group is not None and not rows:
+        raise no_group(group)
     if group is None:
         show.table(
             ("group", "count", "kind", "code", "message", "last"),
@@ -73,7 +76,8 @@ def replay(
     as_json: Json = False,
     url: Url = None,
 ) -> int:
-    """Continue failed tasks from their checkpoints, with fresh budgets. 1 when one that was named was refused."""
+    """Continue failed tasks from their checkpoints, with fresh budgets. 1 when one that was named was refused, or the
+    group that was named is empty."""
     if sum((bool(task_ids), group is not None, everything)) != 1:
         raise typer.BadParameter("name tasks, or --group, or --all")
     with Client(url) as client:
@@ -81,6 +85,8 @@ def replay(
             parts = [task_ids[at : at + REPLAY_AT_ONCE] for at in range(0, len(task_ids), REPLAY_AT_ONCE)]
             bodies: list[dict[str, Any]] = [{"task_ids": part} for part in parts]
         else:
+            if group is not None and not client.get("/api/dead-letters", group=group, limit=1)["items"]:
+                raise no_group(group)
             # One call takes only so many. Not asked more often than what has failed by now needs: what fails again
             # meanwhile is not replayed for ever.
             failed = int(client.get("/api/stats")["states"]["failed"])
@@ -96,6 +102,11 @@ def replay(
     for task_id, why in refused.items():
         show.tell(f"{task_id}: {why}")
     return code
+
+
+def no_group(group: str) -> NotFound:
+    """Nothing to do is no success where somebody named it: most likely it is a typing error."""
+    return NotFound(f"no failed task is in a group {group!r}; see `unbroken dead-letters`")
 
 
 def _replay(client: Client, bodies: list[dict[str, Any]]) -> list[dict[str, Any]]:

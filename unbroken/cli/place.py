@@ -24,6 +24,8 @@ from typing import Any
 
 from unbroken.tasks.errors import UnbrokenError
 
+EVERYWHERE = ("0.0.0.0", "", "::")  # noqa: S104
+
 
 class CannotStart(UnbrokenError):
     """`up` cannot run here; the message says why and what to do."""
@@ -151,3 +153,17 @@ def address(host: str, port: int) -> str:
     if ":" in shown and not shown.startswith("["):
         shown = f"[{shown}]"
     return f"http://{shown}:{port}"
+
+
+def from_outside(host: str, port: int) -> str | None:
+    """The same for a person on another machine; None where nobody there can reach it, or how cannot be told."""
+    if host not in EVERYWHERE:
+        return None
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:  # which address would be used towards others; nothing is sent, and nobody lives there (RFC 5737, 3849)
+            probe.connect(("2001:db8::1" if ":" in host else "192.0.2.1", 9))
+            found = str(probe.getsockname()[0])
+        except OSError:
+            return None
+    return None if found.startswith("127.") or found == "::1" else address(found, port)

@@ -11,10 +11,11 @@ from typing import Annotated, Any
 import typer
 
 from unbroken.cli import show
-from unbroken.cli.client import Client
+from unbroken.cli.client import ApiError, Client
 from unbroken.cli.inputs import BadInput, build, duration_s, moment
 from unbroken.cli.tasking import Json, Url, Wait, follow
 
+BUILT_IN = ("text", "batch", "chain")
 Prompt = Annotated[
     str | None,
     typer.Argument(help="The prompt; for a batch, the instruction; for a kind of your own, its input as JSON."),
@@ -95,7 +96,10 @@ def submit(
     except BadInput as error:
         raise typer.BadParameter(str(error)) from None
     with Client(url) as client:
-        task = client.submit({"kind": kind, "input": made, **_given(options)}, key)
+        try:
+            task = client.submit({"kind": kind, "input": made, **_given(options)}, key)
+        except ApiError as error:
+            raise (_wants_json(kind, made, error) or error) from None
         if watch:
             return follow(client, task["task_id"], kind, wait=wait, as_json=as_json)
     if as_json:
@@ -107,6 +111,16 @@ def submit(
     elif sys.stdout.isatty():
         show.tell(f"watch it with: unbroken watch {task['task_id']}")
     return 0
+
+
+def _wants_json(kind: str, made: Mapping[str, Any], error: ApiError) -> BadInput | None:
+    """A kind of somebody's own was given words, and has no prompt: then its fields were meant, as JSON."""
+    wrong = [str(one.get("field")) for one in error.problem.get("errors") or ()]
+    if kind in BUILT_IN or "input.prompt" not in wrong or "prompt" not in made:
+        return None
+    needed = [name.removeprefix("input.") for name in wrong if name != "input.prompt"]
+    example = json.dumps(dict.fromkeys(needed or ["field"], "…"), ensure_ascii=False)
+    return BadInput(f"the kind {kind} takes no prompt; its input is a JSON object, such as '{example}'")
 
 
 def _given(fields: Mapping[str, Any]) -> dict[str, Any]:

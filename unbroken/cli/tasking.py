@@ -1,4 +1,4 @@
-"""Commands about tasks that exist: watch, list, show, result, recover, pause, cancel."""
+"""Commands about tasks that exist: watch, list, show, result, recover, pause, cancel, delete."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ def register(app: typer.Typer) -> None:
     app.command("recover")(recover)
     app.command("pause")(pause)
     app.command("cancel")(cancel)
+    app.command("delete")(delete)
 
 
 def watch(task_id: TaskId, wait: Wait = False, as_json: Json = False, url: Url = None) -> int:
@@ -191,6 +192,16 @@ def pause(task_id: TaskId, as_json: Json = False, url: Url = None) -> None:
 def cancel(task_id: TaskId, as_json: Json = False, url: Url = None) -> None:
     """Stop a task for good."""
     _ask(task_id, "cancel", as_json, url)
+
+
+def delete(task_id: TaskId, as_json: Json = False, url: Url = None) -> None:
+    """Remove a task that has ended, with every trace. Asks nothing."""
+    with Client(url) as client:
+        client.delete(task_id)
+    if as_json:
+        show.as_json({"task_id": task_id, "deleted": True})
+    else:
+        print("deleted")
 
 
 def _ask(task_id: str, what: str, as_json: bool, url: str | None) -> None:

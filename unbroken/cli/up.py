@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,7 +84,10 @@ def _run(plan: Plan, output: Output, folder: Path, where: str) -> None:
     def ready() -> None:
         place.write_running(folder, {"url": where, "pid": os.getpid(), **_model_of(plan.settings)})
         output.line_of_supervisor(f"ready at {where} after {time.monotonic() - began:.1f} s")
+        outside = place.from_outside(plan.settings.host, plan.settings.port)
         print(f"Unbroken is ready: {where}", flush=True)
+        if outside:
+            print(f"From other machines: {outside}", file=sys.stderr, flush=True)
 
     asyncio.run(Supervisor(plan.stages, output).run(ready))
 

@@ -34,5 +34,15 @@ async def check(settings: Settings) -> None:
     if not (any_keys or settings.insecure or is_loopback(settings.host)):
         raise BadSetting(
             f"UNBROKEN_HOST: {settings.host} can be reached by others, and there are no keys. Make one with "
-            "`unbroken keys create`, or say --insecure."
+            f"`unbroken keys create OWNER{_where(settings)}`, or say --insecure."
         )
+
+
+def _where(settings: Settings) -> str:
+    """How a command finds this server's database, where it would not by itself."""
+    url = settings.redis_url
+    if "redis_url" in settings.model_fields_set and not url.startswith("unix:"):
+        return f" --redis-url {settings.redis_shown}" if "@" not in url else " --redis-url …"
+    if settings.data_dir != Settings.model_fields["data_dir"].default:
+        return f" --data-dir {settings.data_dir}"
+    return ""

@@ -182,7 +182,7 @@ def load(**overrides: Any) -> Settings:
         return Settings(**given)
     except ValidationError as error:
         lines = [f"UNBROKEN_{'_'.join(at).upper()}: {says}" for at, says in wrong_fields(error, Settings)]
-        raise BadSetting("; ".join(lines)) from None
+        raise BadSetting("\n  ".join(lines)) from None
 
 
 def _host(url: str) -> str | None:
