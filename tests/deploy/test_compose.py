@@ -125,6 +125,29 @@ def test_the_guide_names_every_variable() -> None:
     assert sorted(name for name in variables(COMPOSE, COMPOSE_TLS) if f"`{name}`" not in guide) == []
 
 
+@each_app
+def test_every_setting_can_be_set_and_the_models_key_is_for_workers(service: Service) -> None:
+    assert service.raw["env_file"] == [{"path": ".env", "required": False}]
+    given = load(COMPOSE, given=GIVEN | {"UNBROKEN_API_KEY": "secret"})
+    key = services(given)[service.name].environment["UNBROKEN_API_KEY"]
+    assert key == ("secret" if service.name.startswith("worker") else "")
+
+
+def test_the_guides_way_to_kinds_of_ones_own_adds_to_what_is_there(tmp_path: Path) -> None:
+    (shown,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "production.md").read_text(), re.DOTALL)
+    override = tmp_path / "compose.override.yaml"
+    override.write_text(shown)
+    made = load(COMPOSE, override, given=GIVEN)
+    both = services(made)
+    for service in APP:
+        changed = both[service.name]
+        assert changed.environment == service.environment | {"UNBROKEN_KINDS": "my_kinds", "PYTHONPATH": "/kinds"}
+        assert changed.raw["volumes"] == [*service.raw["volumes"], "./kinds:/kinds:ro"]
+    file = tmp_path / "made.yaml"
+    file.write_text(yaml.safe_dump(made))
+    assert is_valid(file).returncode == 0
+
+
 def test_nginx_names_the_servers_of_compose() -> None:
     upstream = (ROOT / "nginx" / "upstream.conf").read_text()
     named = re.findall(r"^ +server ([\w-]+):(\d+) ", upstream, re.MULTILINE)
