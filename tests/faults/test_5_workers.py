@@ -33,7 +33,7 @@ async def test_workers_are_stopped_under_load(tmp_path: Path) -> None:
         ids = [(await stack.api.submit(data, kind=kind))["task_id"] for kind, data in orders]
         viewers = [Viewer(stack.url, task_id) for task_id in ids]
         watching = asyncio.gather(*(viewer.follow(within=90) for viewer in viewers))
-        for length in (150, 700):
+        for length in (150, 400):
             await asyncio.gather(*(viewer.seen(length) for viewer in viewers[:8]))
             old, stack.workers = stack.workers, []
             for _ in old:
