@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 
 import httpx
 import pytest
@@ -44,13 +43,13 @@ def test_ordinary_tables_are_tables() -> None:
 
 async def test_one_at_a_time_and_owners_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     running, most, order = [0], [0], []
-    lock = threading.Lock()
+    lock, all_are_there = threading.Lock(), threading.Event()
 
     def slow(text: str) -> str:
         with lock:
             running[0] += 1
             most[0] = max(most[0], running[0])
-        time.sleep(0.01)  # a long text
+        assert all_are_there.wait(20), "the first takes until all have asked"
         with lock:
             running[0] -= 1
             order.append(text)
@@ -67,9 +66,12 @@ async def test_one_at_a_time_and_owners_take_turns(monkeypatch: pytest.MonkeyPat
 
     crowd = [asyncio.create_task(ask("eve")) for _ in range(10)]
     await until(lambda: running[0], "the first to begin")
-    await asyncio.gather(ask("alice"), *crowd)
+    alice = asyncio.create_task(ask("alice"))
+    await asyncio.sleep(0)  # she stands in the queue
+    all_are_there.set()
+    await asyncio.gather(alice, *crowd)
     assert most[0] == 1
-    assert order.index("alice") <= 2, "behind the one that runs and at most one more of the crowd"
+    assert order.index("alice") == 1, "right behind the one that ran, before the rest of the crowd"
 
 
 async def test_who_asks_for_too_many_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
