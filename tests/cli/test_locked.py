@@ -12,6 +12,8 @@ import redis as blocking
 from tests.support.llama import free_port
 from tests.support.valkey import Valkey
 from unbroken.cli.borrow import store_of
+from unbroken.cli.place import CannotStart
+from unbroken.cli.up import reach
 from unbroken.server.guards import check
 from unbroken.tasks.connection import connect
 from unbroken.tasks.errors import StoreRefuses
@@ -32,7 +34,7 @@ def locked() -> Iterator[Valkey]:
 @pytest.mark.parametrize(
     ("place", "says"),
     [
-        ("unix://{socket}", "with this password"),
+        ("unix://{socket}", "wants a password"),
         ("redis://:wrong@127.0.0.1:{port}/0", "with this password"),
         ("unix://:right@{socket}?db=99", "no database of this number"),
     ],
@@ -45,6 +47,8 @@ async def test_a_refusal_is_told_and_waited_for_by_nobody(
         with pytest.raises(StoreRefuses, match=says):
             async with store_of(settings):
                 pass
+        with pytest.raises(CannotStart, match="refuses"):
+            reach(settings.redis_url)
         with pytest.raises(BadSetting, match=f"UNBROKEN_REDIS_URL: .*{says}"):
             await check(settings)
 

@@ -73,14 +73,14 @@ def test_a_module_without_a_kind_is_named_with_its_variable() -> None:
 async def test_a_kind_without_a_prompt_says_that_it_wants_json(
     desk: Desk, settings: Settings, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with running(settings.model_copy(update={"kinds": "examples.heat", "submits_per_minute": 2})) as site:
+    with running(settings.model_copy(update={"kinds": "examples.heat", "submits_per_minute": 1})) as site:
         monkeypatch.setenv("UNBROKEN_URL", site.url)
         said = (await terminal("submit", "--kind", "heat", "hello", code=1)).err
         assert "its input is a JSON object, such as" in said
         assert "no such field" not in said
         await terminal("submit", "--kind", "heat", '{"size": 5}')
         limited = (await terminal("submit", "--kind", "heat", '{"size": 5}', code=1)).err
-        assert "More than 2 tasks a minute; again in " in limited
+        assert "More than 1 tasks a minute; again in " in limited
 
 
 async def test_the_first_key_is_made_where_the_server_looks(settings: Settings, tmp_path: Path, desk: Desk) -> None:

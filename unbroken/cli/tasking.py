@@ -90,7 +90,7 @@ def list_tasks(
     if as_json:
         show.as_json({"items": found, "next_cursor": cursor})
         return
-    columns = ("id", "state", "kind", "progress", "length", "age", "sender", "topic", "title", "note")
+    columns = ("id", "state", "kind", "done", "length", "age", "sender", "topic", "title", "note")
     rows = [
         (
             t["task_id"],

@@ -110,7 +110,7 @@ def reach(url: str) -> None:
     import redis
 
     try:
-        with redis.Redis.from_url(url, socket_timeout=5, socket_connect_timeout=5) as client:
+        with redis.Redis.from_url(url, protocol=2, socket_timeout=5, socket_connect_timeout=5) as client:
             client.ping()
     except redis.BusyLoadingError:
         return  # it will answer; the parts wait for that themselves

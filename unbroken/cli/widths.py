@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 GAP = 2  # between two columns
-LEAST = 8  # of a column that gives way; below that it says nothing
+LEAST = 12  # of a column that gives way; below that it says nothing
 READABLE = 20  # of one that is wrapped
 
 

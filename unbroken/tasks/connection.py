@@ -124,7 +124,8 @@ def translated() -> Iterator[None]:
     except OutOfMemoryError as error:
         raise StoreUnavailable("Redis is full (maxmemory)", full=True) from error
     except (AuthenticationError, NoPermissionError) as error:
-        raise StoreRefuses(f"Redis lets nobody in with this password ({_words(error)})") from error
+        wants = "wants a password" if "required" in str(error) else "lets nobody in with this password"
+        raise StoreRefuses(f"Redis {wants} ({_words(error)})") from error
     except (*_PASSING, MaxConnectionsError, OSError) as error:
         raise StoreUnavailable(f"Redis does not answer ({type(error).__name__})") from error
     except (ClusterDownError, MasterDownError, TryAgainError, AskError) as error:  # redis-py cuts their codes off
