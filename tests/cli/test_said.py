@@ -76,7 +76,7 @@ async def test_a_kind_without_a_prompt_says_that_it_wants_json(
     with running(settings.model_copy(update={"kinds": "examples.heat", "submits_per_minute": 1})) as site:
         monkeypatch.setenv("UNBROKEN_URL", site.url)
         said = (await terminal("submit", "--kind", "heat", "hello", code=1)).err
-        assert "its input is a JSON object, such as" in said
+        assert """its input is a JSON object, such as '{"every": "…", "size": "…", "steps": "…"}'""" in said
         assert "no such field" not in said
         await terminal("submit", "--kind", "heat", '{"size": 5}')
         limited = (await terminal("submit", "--kind", "heat", '{"size": 5}', code=1)).err

@@ -9,12 +9,15 @@ from pathlib import Path
 
 import httpx
 import jsonschema
+import pytest
 from pydantic import BaseModel, ConfigDict
 
 from tests.server.asking import submit
 from tests.server.author import begin
 from tests.support.desk import Desk
+from unbroken.server.many import parse_vector
 from unbroken.server.openapi import document
+from unbroken.server.sse import parse_cursor
 from unbroken.server.table import ROUTES
 from unbroken.tasks.registry import WITHOUT_SCRIPT, Spec
 
@@ -139,6 +142,23 @@ async def test_the_data_of_events_has_the_described_shape(client: httpx.AsyncCli
             schema = {**shapes["x-events"][fields["event"]], "components": made["components"]}
             jsonschema.Draft202012Validator(schema).validate(json.loads(fields["data"]))
     assert {"status", "chunk", "done", "failed"} <= seen
+
+
+def test_cursors_are_described_as_they_are_read() -> None:
+    paths = document()["paths"]
+    one, many = (paths[path]["get"]["parameters"][-1] for path in ("/api/tasks/{task_id}/stream", "/api/stream"))
+    for described, reads, good, bad in (
+        (one, parse_cursor, ("", "-1", "0-0", "1796018110031-57"), ("x", "1", "01-1", "1-1,", "-2")),
+        (many, parse_vector, ("", "-1", "0a1b2c3d:1-12", "0a1b2c3d:1-12,00000000:5-0"), ("1-1", "0a1b2c3d:1-12,")),
+    ):
+        pattern = described["schema"]["pattern"]
+        for given in good:
+            assert re.search(pattern, given)
+            reads(given)
+        for given in bad:
+            assert not re.search(pattern, given)
+            with pytest.raises(ValueError, match=r"."):
+                reads(given)
 
 
 async def test_described_headers_are_sent(client: httpx.AsyncClient) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -115,11 +116,13 @@ def submit(
 
 def _wants_json(kind: str, made: Mapping[str, Any], error: ApiError) -> BadInput | None:
     """A kind of somebody's own was given words, and has no prompt: then its fields were meant, as JSON."""
-    wrong = [str(one.get("field")) for one in error.problem.get("errors") or ()]
-    if kind in BUILT_IN or "input.prompt" not in wrong or "prompt" not in made:
+    wrong = {str(one.get("field")): str(one.get("message")) for one in error.problem.get("errors") or ()}
+    said = wrong.pop("input.prompt", None)
+    if kind in BUILT_IN or said is None or "prompt" not in made:
         return None
-    needed = [name.removeprefix("input.") for name in wrong if name != "input.prompt"]
-    example = json.dumps(dict.fromkeys(needed or ["field"], "…"), ensure_ascii=False)
+    known = re.search(r"(?:Known are|Did you mean) ([\w, -]+)[.?]", said)  # the server's sentence about a name
+    names = [name.removeprefix("input.") for name in wrong] or (known[1].split(", ") if known else ["field"])
+    example = json.dumps(dict.fromkeys(names, "…"), ensure_ascii=False)
     return BadInput(f"the kind {kind} takes no prompt; its input is a JSON object, such as '{example}'")
 
 
