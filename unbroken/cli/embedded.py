@@ -124,7 +124,8 @@ def _configuration(database: Embedded) -> str:
         f"dir {_quoted(database.folder)}",
         "daemonize no",
         "appendonly yes",
-        "appendfsync everysec",
+        # every write is in the kernel's hands before it is answered; `up` brings it to the disk (syncing.py)
+        "appendfsync no",
         # a crash of the machine may leave half a record at the end; the server cuts it off and says so
         "aof-load-truncated yes",
         # the append-only file is the whole truth; snapshots beside it would only cost time

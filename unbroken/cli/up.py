@@ -16,6 +16,7 @@ from unbroken.cli.child import Part
 from unbroken.cli.logs import Output
 from unbroken.cli.place import CannotStart
 from unbroken.cli.supervisor import Supervisor
+from unbroken.cli.syncing import syncing
 from unbroken.tasks.settings import Settings
 
 SLOTS_MAX = 8  # conversations that the small local model keeps at once; more only divide the same two cores
@@ -89,7 +90,8 @@ def _run(plan: Plan, output: Output, folder: Path, where: str) -> None:
         if outside:
             print(f"From other machines: {outside}", file=sys.stderr, flush=True)
 
-    asyncio.run(Supervisor(plan.stages, output).run(ready))
+    with syncing(folder / "valkey"):
+        asyncio.run(Supervisor(plan.stages, output).run(ready))
 
 
 def _model_of(settings: Settings) -> dict[str, str]:
