@@ -27,7 +27,7 @@ export class FeedCore {
       for (const ear of this.#ears.get(id) ?? []) ear.events(id, events, replaying);
     });
     this.#many.on("connection", (status) => this.#everyEar((ear) => ear.connection(status)));
-    this.#many.on("refused", (problem) => void this.#refused(problem));
+    this.#many.on("refused", (problem, ids) => this.#refused(problem, ids));
   }
 
   /** @param {string} id @param {Ear} ear */
@@ -74,24 +74,12 @@ export class FeedCore {
     for (const ear of new Set([...this.#ears.values()].flatMap((ears) => [...ears]))) call(ear);
   }
 
-  /** One task that is not there must not take the others' connection away. @param {Problem} problem */
-  async #refused(problem) {
-    const ids = [...this.#ears.keys()];
-    let gone = ids;
-    if (ids.length > 1 && (problem.status === 404 || problem.status === 410)) {
-      const found = await Promise.all(ids.map(isThere));
-      gone = ids.filter((_id, i) => !found[i]);
-    }
-    for (const id of gone) for (const ear of this.#ears.get(id) ?? []) ear.refused(id, problem);
-    if (gone.length === ids.length) return;
-    for (const id of gone) this.#ears.delete(id);
-    this.#many.set(this.#ears.keys());
-    this.#many.resume();
+  /** Who is let go is watched again only by who asks again; when all are refused they stay, for a sign-in to resume.
+   * @param {Problem} problem @param {string[]} ids */
+  #refused(problem, ids) {
+    const all = [...this.#ears.keys()].every((id) => ids.includes(id));
+    const heard = ids.flatMap((id) => [...(this.#ears.get(id) ?? [])].map((ear) => ({ id, ear })));
+    if (!all) for (const id of ids) this.#ears.delete(id);
+    for (const { id, ear } of heard) ear.refused(id, problem);
   }
-}
-
-/** @param {string} id */
-async function isThere(id) {
-  const response = await fetch(`/api/tasks/${encodeURIComponent(id)}`, { credentials: "same-origin", cache: "no-store" });
-  return response.ok;
 }

@@ -171,7 +171,9 @@ test("tabs that share a connection: the deleted task is refused to its tab, the 
     await until("the refusal", () => one.no.length > 0);
     await until("the other's stream", () => rest !== null);
     await until("more for the other", () => other.told > 1);
-    assert.deepEqual([one.no[0], other.no], ["a not-found", []]);
+    assert.deepEqual([one.no, other.no], [["a not-found"], []]); // told once, to whom it concerns
+    const looks = server.seen.map(({ url }) => url).filter((url) => url.startsWith("/api/tasks/"));
+    assert.deepEqual(looks.sort(), ["/api/tasks/a", "/api/tasks/b"]); // each is looked at once, too
     core.leave(one);
     core.leave(other);
   } finally {
