@@ -81,7 +81,8 @@ export class Inbox {
       say(this.#trouble, "");
     } catch (error) {
       const away = !(error instanceof ApiError) || error.status === 0 || error.status >= 500;
-      say(this.#trouble, away ? "The server cannot be reached just now: this list may be out of date. It is asked again by itself." : error.message);
+      const fault = error instanceof ApiError && error.problem.incident;
+      say(this.#trouble, away && !fault ? "The server cannot be reached just now: this list may be out of date. It is asked again by itself." : error.message);
     }
   }
 

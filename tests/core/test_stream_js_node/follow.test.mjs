@@ -1,7 +1,7 @@
 // follow() against a real HTTP server that misbehaves in the ways real ones do.
 import assert from "node:assert/strict";
 import { afterEach, test } from "node:test";
-import { ApiError, follow, followMany, textOf } from "../../../unbroken/static/stream.js";
+import { ApiError, explain, follow, followMany, textOf } from "../../../unbroken/static/stream.js";
 import { after, chance, eventStream, folded, frame, randomLog, serve, until } from "./support.mjs";
 
 let server;
@@ -340,4 +340,15 @@ test("an address may end in a slash", async () => {
   task = follow("0-x", { base: `${server.base}/`, ...quick });
   await task.finished;
   assert.equal(server.seen[0].url, "/api/tasks/0-x/stream");
+});
+
+test("a fault of the server is told with the id under which its log has more", async () => {
+  const answer = (incident) => new Response(JSON.stringify({ detail: "Something went wrong on our side.", incident }),
+    { status: 500, headers: { "Content-Type": "application/problem+json" } });
+  const problem = await explain(answer("0123456789ab"));
+  assert.equal(problem.incident, "0123456789ab");
+  assert.equal(problem.message, "Something went wrong on our side. Incident 0123456789ab.");
+  for (const nothing of [undefined, null, "", 7.5, "<b>"]) {
+    assert.deepEqual(await explain(answer(nothing)), { status: 500, code: "refused", message: "Something went wrong on our side.", fields: [] });
+  }
 });

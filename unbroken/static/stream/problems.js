@@ -2,7 +2,8 @@
 /**
  * What went wrong, in words that a person can act on.
  *
- * @typedef {{status: number, code: string, message: string, fields?: {field: string, message: string}[]}} Problem
+ * @typedef {{status: number, code: string, message: string, fields?: {field: string, message: string}[],
+ *   incident?: string}} Problem  `incident`: of a fault of the server, under which its log has more
  */
 
 /** @type {Record<number, [string, string]>} */
@@ -51,9 +52,11 @@ export async function explain(response) {
   if (/json/.test(response.headers.get("Content-Type") ?? "")) body = await response.json().catch(() => null);
   const said = typeof body?.detail === "string" && body.detail !== "" ? body.detail : null;
   // What to do about a lost sign-in is known better here; everything else the server explains.
-  const message = said !== null && status !== 401 ? said : words;
+  const told = said !== null && status !== 401 ? said : words;
+  const incident = /^[\w-]{1,64}$/.test(body?.incident ?? "") ? String(body.incident) : null;
+  const message = incident === null ? told : `${told} Incident ${incident}.`;
   const errors = Array.isArray(body?.errors) ? body.errors : [];
-  return { status, code, message, fields: errors.map(fieldOf) };
+  return { status, code, message, fields: errors.map(fieldOf), ...(incident !== null && { incident }) };
 }
 
 /** @param {any} error */
