@@ -91,9 +91,18 @@ async def test_signing_in_and_out(browser: Browser, guarded: tuple[Stack, str]) 
     await expect(page.locator("#who")).to_contain_text("ada")
     assert key not in page.url
     assert key not in str(await page.evaluate("JSON.stringify([localStorage, sessionStorage, document.cookie])"))
+    others = [await context.new_page() for _ in range(2)]
+    for other, address in zip(others, (pages.address(task["task_id"]), "/"), strict=True):
+        await other.goto(address)
+        await expect(other.locator(".tasks li")).to_have_count(1)
     await pages.button(page, "Sign out").click()
-    await expect(page.get_by_label("Key", exact=True)).to_be_visible()
-    assert await page.get_by_text("mine").count() == 0
+    for tab in (page, *others):  # a computer that is shared: no tab goes on showing what was read in it
+        await expect(tab.get_by_label("Key", exact=True)).to_be_visible()
+        await expect(tab).to_have_title("Unbroken")
+        for what in (".tasks li", ".text", ".toast", "#who *"):
+            await expect(tab.locator(what)).to_have_count(0)
+        assert await tab.get_by_text("mine").count() == 0
+        assert await tab.evaluate("Object.keys(sessionStorage).concat(Object.keys(localStorage))") == []
     await context.close()
 
 

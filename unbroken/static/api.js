@@ -160,5 +160,9 @@ export async function signIn(key) {
 
 export async function signOut() {
   await send("DELETE", "/api/session");
+}
+
+/** Somebody signed out. */
+export function forgetTasks() {
   known.clear();
 }

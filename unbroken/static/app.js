@@ -1,7 +1,7 @@
 // @ts-check
 /** The page: what is shown where, and who is signed in. */
 
-import { getSession, onSignInNeeded, signOut } from "./api.js";
+import { forgetTasks, getSession, onSignInNeeded, signOut } from "./api.js";
 import { Compose } from "./compose.js";
 import { DeadLetters } from "./deadletters.js";
 import { fill, h } from "./dom.js";
@@ -22,6 +22,9 @@ const badge = /** @type {HTMLElement} */ (document.getElementById("who"));
 /** @type {import("./router.js").Route} */ let route = { name: "inbox", id: null };
 /** @type {"asking" | "in" | "out"} whether somebody is signed in; nothing is shown before that is known */
 let who = "asking";
+
+/** Tells this browser's other tabs that somebody signed out. */
+const others = new BroadcastChannel("unbroken.signed-out");
 
 /** @param {import("./router.js").Route} next */
 function show(next) {
@@ -59,7 +62,17 @@ function askToSignIn() {
   document.body.classList.add("signed-out");
   fill(side);
   fill(badge);
+  document.getElementById("toasts")?.replaceChildren();
+  document.title = "Unbroken";
   fill(main, signInForm(() => void enter().then(resume)));
+}
+
+/** Nothing of it stays, in no tab: the next person at this browser may be another one. */
+function forgetAndAsk() {
+  forgetEverything();
+  forgetTitles();
+  forgetTasks();
+  askToSignIn();
 }
 
 /** @param {{owner: string | null, keys_required: boolean}} session */
@@ -67,10 +80,9 @@ function greet({ owner, keys_required: keys }) {
   if (!keys) return fill(badge);
   const leave = async () => {
     await signOut().catch(() => {});
-    forgetEverything();
-    forgetTitles();
-    askToSignIn();
-    resume(); // the shared connection meets its 401 now, and so do the other tabs
+    forgetAndAsk();
+    others.postMessage(null);
+    resume(); // the shared connection meets its 401 now, should a tab not have heard
   };
   return fill(badge, h("span", { class: "owner", dir: "auto" }, owner ?? ""), h("button", { type: "button", class: "quiet small", onclick: () => void leave() }, "Sign out"));
 }
@@ -88,6 +100,7 @@ async function enter() {
 }
 
 onSignInNeeded.add(askToSignIn);
+others.onmessage = forgetAndAsk;
 document.getElementById("skip")?.addEventListener("click", (event) => {
   event.preventDefault();
   const target = main.querySelector("h1, textarea");

@@ -10,6 +10,7 @@
  * @property {(problem: import("./stream.js").Problem) => void} refused
  */
 
+import { onSignInNeeded } from "./api.js";
 import { FeedCore } from "./feed-core.js";
 import { INITIAL, fold } from "./stream.js";
 
@@ -26,7 +27,10 @@ const ear = {
   // A feed that has forgotten this task begins at nothing; what is shown stays until the replay is folded over it.
   snapshot: (id, view) => put(id, view.lastEventId === "" ? (watched.get(id)?.view ?? view) : view, [], true),
   events: (id, events, replaying) => put(id, events.reduce(fold, watched.get(id)?.view ?? INITIAL), events, replaying),
-  refused: (id, problem) => watched.get(id)?.watchers.forEach((watcher) => watcher.refused(problem)),
+  refused: (id, problem) => {
+    if (problem.status === 401) onSignInNeeded.forEach((hear) => hear());
+    else watched.get(id)?.watchers.forEach((watcher) => watcher.refused(problem));
+  },
   connection: (status) => {
     connection = status;
     for (const { watchers } of watched.values()) watchers.forEach((watcher) => watcher.connection(status));
