@@ -66,8 +66,21 @@ async def test_a_batch_shows_its_items_in_order(open_page: NewPage, stack: Stack
 
 
 async def test_a_chain_goes_through_its_steps(open_page: NewPage, stack: Stack) -> None:
-    page = await open_page("/#/new")
+    page = await open_page("/")
+    new_task = page.get_by_role("link", name="New task")
+    await new_task.click()
+    await expect(page.get_by_label("Prompt", exact=True)).to_be_focused()
     await page.locator(".kinds").get_by_text("Chain").click()
+    await page.get_by_label("Prompt of step 1").fill("To be taken out.")
+    await pages.button(page, "Add a step").click()
+    await pages.button(page, "Remove step 1").click()
+    await expect(pages.button(page, "Remove step 1")).to_be_focused()
+    for label in ("Name", "Prompt", "Remove"):
+        assert await page.locator(".steps").get_by_label(label).evaluate_all(
+            "all => all.map((one) => one.ariaLabel.at(-1) + (one.placeholder?.match(/\\d/) ?? ''))"
+        ) == (["11", "22"] if label == "Name" else ["1", "2"])
+    await new_task.click()  # what is filled in already stays
+    await expect(page.get_by_label("Prompt of step 1")).to_be_focused()
     for n, prompt in enumerate(["Make an outline.", "Write the text."], start=1):
         await page.get_by_label(f"Prompt of step {n}").fill(prompt)
     await page.get_by_text("Options").click()

@@ -36,10 +36,14 @@ function show(next) {
     current ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current");
   }
   if (who !== "in" || sameTask) return;
-  page?.close();
-  page = pageFor(next);
-  fill(main, page.element);
+  const sameForm = page instanceof Compose && (next.name === "new" || next.name === "inbox"); // what is in it stays
+  if (page === null || !sameForm) {
+    page?.close();
+    page = pageFor(next);
+    fill(main, page.element);
+  }
   main.scrollTop = 0;
+  if (next.name === "new" && page instanceof Compose) page.focus();
   inbox?.select(next.name === "task" ? next.id : null);
   document.title = next.name === "dead-letters" ? "Dead letters · Unbroken" : "Unbroken";
   void inbox?.refresh();

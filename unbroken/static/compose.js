@@ -49,6 +49,12 @@ export class Compose {
 
   close() {}
 
+  /** To where something is to be written. */
+  focus() {
+    const field = this.#fields.querySelector("textarea");
+    if (field instanceof HTMLElement) field.focus();
+  }
+
   #options() {
     return h("details", { class: "options" }, h("summary", {}, "Options"), h("div", { class: "grid" },
       h("div", { class: "wide" }, labelled("system", "System message", h("textarea", { name: "system", rows: "2", dir: "auto", placeholder: "How the model should behave" }))),
@@ -168,12 +174,30 @@ export class Compose {
 
 /** @param {HTMLElement} steps @param {string} [name] @param {string} [prompt] */
 function addStep(steps, name = "", prompt = "") {
-  const n = steps.childElementCount + 1;
+  const remove = () => {
+    if (steps.childElementCount === 1) return;
+    const next = step.nextElementSibling ?? step.previousElementSibling;
+    step.remove();
+    number(steps);
+    next?.querySelector("button")?.focus(); // not back to the top of the page
+  };
   const step = h("li", {},
-    h("input", { name: "step_name", value: name, placeholder: `Step ${n}`, "aria-label": `Name of step ${n}`, maxlength: "100", dir: "auto" }),
-    h("textarea", { name: "step_prompt", rows: 2, placeholder: "What this step does", "aria-label": `Prompt of step ${n}`, dir: "auto", required: true }, prompt),
-    h("button", { type: "button", class: "quiet small", "aria-label": `Remove step ${n}`, onclick: () => steps.childElementCount > 1 && step.remove() }, icon("trash")));
+    h("input", { name: "step_name", value: name, maxlength: "100", dir: "auto" }),
+    h("textarea", { name: "step_prompt", rows: 2, placeholder: "What this step does", dir: "auto", required: true }, prompt),
+    h("button", { type: "button", class: "quiet small", onclick: remove }, icon("trash")));
   steps.append(step);
+  number(steps);
+}
+
+/** Says of each step which one it is now. @param {HTMLElement} steps */
+function number(steps) {
+  [...steps.children].forEach((step, i) => {
+    const [name, prompt, remove] = step.children;
+    name?.setAttribute("placeholder", `Step ${i + 1}`);
+    name?.setAttribute("aria-label", `Name of step ${i + 1}`);
+    prompt?.setAttribute("aria-label", `Prompt of step ${i + 1}`);
+    remove?.setAttribute("aria-label", `Remove step ${i + 1}`);
+  });
 }
 
 /** @param {string} text */

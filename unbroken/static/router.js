@@ -33,5 +33,9 @@ export const groupHref = (group) => `#/dead-letters/${encodeURIComponent(group)}
 export function listen(show) {
   const go = () => show(parse(location.hash));
   window.addEventListener("hashchange", go);
+  document.addEventListener("click", ({ target }) => {
+    const link = target instanceof Element && target.closest("a[href^='#/']");
+    if (link && link.getAttribute("href") === location.hash) go(); // to where one is: no address changes, but somebody asked
+  });
   go();
 }
