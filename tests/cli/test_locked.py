@@ -59,3 +59,9 @@ async def test_a_password_opens_a_socket(locked: Valkey) -> None:
         assert await redis.ping()
     finally:
         await redis.aclose()
+
+
+async def test_commands_that_a_managed_service_keeps_for_itself_are_no_refusal(locked: Valkey, tmp_path: Path) -> None:
+    with blocking.Redis.from_url(f"unix://:right@{locked.socket}") as admin:
+        admin.execute_command("ACL", "SETUSER", "guest", "on", ">pass", "~*", "&*", "+@all", "-config")
+    await check(Settings(redis_url=f"redis://guest:pass@127.0.0.1:{locked.port}/0", data_dir=tmp_path))

@@ -83,6 +83,7 @@ async def test_a_mistyped_cursor_does_not_replay_everything(client: httpx.AsyncC
         async with client.stream("GET", f"{path}_=1&last_event_id=-1") as answer:
             assert answer.status_code == 200
     problem(await client.get("/api/stats?kind=text"), 422)
+    assert "Each is called task." in (await client.get(f"/api/stream?tasks={task['task_id']}")).text
 
 
 async def test_where_the_text_of_a_cancelled_task_is_is_said(client: httpx.AsyncClient, desk: Desk) -> None:

@@ -21,7 +21,6 @@ from redis.exceptions import (
     ClusterDownError,
     MasterDownError,
     MaxConnectionsError,
-    NoPermissionError,
     NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
@@ -123,7 +122,7 @@ def translated() -> Iterator[None]:
         yield
     except OutOfMemoryError as error:
         raise StoreUnavailable("Redis is full (maxmemory)", full=True) from error
-    except (AuthenticationError, NoPermissionError) as error:
+    except AuthenticationError as error:  # not NOPERM: that is one command that a managed service keeps for itself
         wants = "wants a password" if "required" in str(error) else "lets nobody in with this password"
         raise StoreRefuses(f"Redis {wants} ({_words(error)})") from error
     except (*_PASSING, MaxConnectionsError, OSError) as error:

@@ -11,6 +11,7 @@ from unbroken.server.many import ManyStream, Part, mark, parse_vector
 from unbroken.server.problems import Problem, field_error, not_found
 from unbroken.server.routes.stream import cursor_of
 from unbroken.tasks.keys import is_task_id
+from unbroken.tasks.words import closest
 
 
 async def stream(request: Request) -> Response:
@@ -19,7 +20,9 @@ async def stream(request: Request) -> Response:
     ids = list(dict.fromkeys(request.query_params.getlist("task")))
     limit = shared.settings.streams_tasks_max
     if not 1 <= len(ids) <= limit:
-        raise field_error("task", f"Name 1 to {limit} tasks: ?task=...&task=...", 400)
+        meant = not ids and any(closest(name, ["task"]) for name in request.query_params)
+        hint = " Each is called task." if meant else ""
+        raise field_error("task", f"Name 1 to {limit} tasks: ?task=...&task=...{hint}", 400)
     try:
         cursors = parse_vector(cursor_of(request))
     except ValueError as error:
