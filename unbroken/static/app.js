@@ -67,6 +67,7 @@ function askToSignIn() {
   fill(side);
   fill(badge);
   document.getElementById("toasts")?.replaceChildren();
+  document.querySelector("dialog")?.close();
   document.title = "Unbroken";
   fill(main, signInForm(() => void enter().then(resume)));
 }

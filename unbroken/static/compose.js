@@ -2,7 +2,7 @@
 /** Where a task begins: a text, a batch (one item a line, or a file), or a chain of steps. */
 
 import { createTask, newKey } from "./api.js";
-import { fill, h, icon } from "./dom.js";
+import { fill, h, icon, wrongIn } from "./dom.js";
 import { plural } from "./format.js";
 import { recentList } from "./inbox.js";
 import { keep, recall, remember } from "./recent.js";
@@ -30,7 +30,7 @@ export class Compose {
   #fields = h("div", { class: "kind-fields" });
   #problem = h("div", { class: "problem", role: "alert", hidden: true });
   #submit = /** @type {HTMLButtonElement} */ (h("button", { type: "submit", class: "primary" }, "Start"));
-  #form = /** @type {HTMLFormElement} */ (h("form", { class: "compose-form" }));
+  #form = /** @type {HTMLFormElement} */ (h("form", { class: "compose-form", novalidate: true }));
   element = h("div", { class: "compose" });
 
   constructor() {
@@ -145,6 +145,8 @@ export class Compose {
   async #send(event) {
     event.preventDefault();
     if (this.#submit.disabled) return;
+    const wrong = wrongIn(this.#form);
+    if (wrong !== null) return this.#say(wrong, []);
     const { body, title, steps } = this.#body();
     if (body.input.items?.length > MOST_ITEMS) return this.#say(`A batch holds at most ${MOST_ITEMS} items.`, []);
     this.#submit.disabled = true;

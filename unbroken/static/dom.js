@@ -82,3 +82,40 @@ export function toast(text, tone = "info") {
   place?.append(note);
   setTimeout(() => note.remove(), tone === "bad" ? 9_000 : 4_000);
 }
+
+/** Asks before what cannot be taken back. Escape is no. @param {string} question @param {string} detail
+ * @param {string} yes the button that does it @param {string} no the one that does nothing @returns {Promise<boolean>} */
+export function confirmed(question, detail, yes, no) {
+  const dialog = /** @type {HTMLDialogElement} */ (h("dialog", { class: "ask", "aria-labelledby": "ask-title", "aria-describedby": "ask-detail" },
+    h("form", { method: "dialog" }, h("h2", { id: "ask-title" }, question), h("p", { id: "ask-detail" }, detail),
+      h("p", { class: "actions" }, h("button", { value: "", class: "quiet", autofocus: true }, no), h("button", { value: "yes", class: "grave" }, yes)))));
+  document.body.append(dialog);
+  const leave = () => dialog.close(); // what was asked about is not on the page any more
+  window.addEventListener("hashchange", leave);
+  dialog.showModal();
+  return new Promise((resolve) => {
+    dialog.addEventListener("close", () => {
+      window.removeEventListener("hashchange", leave);
+      dialog.remove();
+      resolve(dialog.returnValue === "yes");
+    });
+  });
+}
+
+/** The first field that is not filled in as it has to be, told in the page's own words and focused; null = all are right.
+ * For forms with `novalidate`. @param {HTMLFormElement} form @returns {string | null} */
+export function wrongIn(form) {
+  const fields = /** @type {HTMLInputElement[]} */ ([...form.elements].filter((field) => "validity" in field && "labels" in field));
+  const wrong = fields.find((field) => !field.checkValidity());
+  for (const field of fields) field === wrong ? field.setAttribute("aria-invalid", "true") : field.removeAttribute("aria-invalid");
+  if (wrong === undefined) return null;
+  const folded = wrong.closest("details");
+  if (folded) folded.open = true;
+  wrong.focus();
+  const name = wrong.getAttribute("aria-label") ?? wrong.labels?.[0]?.textContent ?? wrong.name;
+  const { min, max, validity } = wrong;
+  if (validity.valueMissing) return `“${name}” is still empty.`;
+  if (validity.badInput) return `“${name}” is not complete, or not what belongs there.`;
+  if (validity.rangeUnderflow || validity.rangeOverflow) return `“${name}” must be from ${Number(min).toLocaleString("en")} to ${Number(max).toLocaleString("en")}.`;
+  return `“${name}”: ${wrong.validationMessage}`;
+}

@@ -2,7 +2,7 @@
 /** Signing in to a server with keys. The key goes to the server once and comes back as a cookie that no script reads. */
 
 import { signIn } from "./api.js";
-import { fill, h } from "./dom.js";
+import { fill, h, wrongIn } from "./dom.js";
 import { ApiError } from "./stream.js";
 
 /** @param {() => void} done @returns {HTMLElement} */
@@ -15,6 +15,9 @@ export function signInForm(done) {
   const problem = h("p", { class: "problem", role: "alert", hidden: true });
   const send = async (/** @type {Event} */ event) => {
     event.preventDefault();
+    const wrong = wrongIn(/** @type {HTMLFormElement} */ (form));
+    problem.hidden = wrong === null;
+    if (wrong !== null) return fill(problem, wrong);
     button.setAttribute("disabled", "");
     try {
       await signIn(key.value.trim());
@@ -28,8 +31,9 @@ export function signInForm(done) {
     } finally {
       button.removeAttribute("disabled");
     }
+    return undefined;
   };
-  const form = h("form", { class: "sign-in card", onsubmit: send },
+  const form = h("form", { class: "sign-in card", novalidate: true, onsubmit: send },
     h("h1", {}, "Sign in"), h("div", { class: "field" }, h("label", { for: "key" }, "Key"), key,
       h("p", { class: "hint", id: "key-hint" }, "Whoever runs this server makes keys with: unbroken keys create")),
     problem, button);

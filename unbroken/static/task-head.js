@@ -2,7 +2,7 @@
 /** The top of a task: what it is, how far it is, what can be done with it. */
 
 import { act, deleteTask, newKey, replay } from "./api.js";
-import { announce, fill, h, icon, say, toast } from "./dom.js";
+import { announce, confirmed, fill, h, icon, say, toast } from "./dom.js";
 import { resume } from "./feed.js";
 import { ago, count, kindWord, percent, plural, reasonWords, roughly, stateWord } from "./format.js";
 import { forget } from "./recent.js";
@@ -98,8 +98,10 @@ export class TaskHead {
     const running = ["pending", "processing", "recovering"].includes(state);
     fill(this.#buttons,
       running && this.#button("pause", "Pause", "quiet", () => act(task.task_id, "pause")),
-      !TERMINAL.has(state) && this.#button("stop", "Cancel", "quiet", () => this.#cancel()),
-      TERMINAL.has(state) && this.#button("trash", "Delete", "quiet", () => this.#delete()));
+      !TERMINAL.has(state) && this.#button("stop", "Cancel", "quiet", () => act(task.task_id, "cancel"), () => confirmed("Stop this task for good?",
+        "Its text so far is kept, but it cannot be continued.", "Stop it", "Let it go on")),
+      TERMINAL.has(state) && this.#button("trash", "Delete", "quiet", () => this.#delete(), () => confirmed("Delete this task?",
+        "Its text and everything else that is kept of it go, too.", "Delete it", "Keep it")));
     fill(this.#banner, ...this.#bannerFor(view, error, silence));
     this.#banner.hidden = this.#banner.childNodes.length === 0;
     this.#banner.className = `banner ${state}${silence ? " silent" : ""}`;
@@ -133,10 +135,11 @@ export class TaskHead {
     return [];
   }
 
-  /** @param {string} drawing @param {string} label @param {string} look @param {() => Promise<unknown>} action */
-  #button(drawing, label, look, action) {
+  /** @param {string} drawing @param {string} label @param {string} look @param {() => Promise<unknown>} action
+   * @param {() => Promise<boolean>} [sure] asks before; the button keeps the focus for who says no */
+  #button(drawing, label, look, action, sure) {
     const press = async () => {
-      if (this.#busy) return;
+      if (this.#busy || (sure && !(await sure()))) return;
       this.#busy = true;
       button.setAttribute("disabled", "");
       try {
@@ -153,12 +156,7 @@ export class TaskHead {
     return button;
   }
 
-  async #cancel() {
-    if (confirm("Stop this task for good? Its text so far is kept, but it cannot be continued.")) await act(this.#task.task_id, "cancel");
-  }
-
   async #delete() {
-    if (!confirm("Delete this task with its text and everything else that is kept of it?")) return;
     await deleteTask(this.#task.task_id);
     forget(this.#task.task_id);
     toast("Deleted.");
