@@ -53,7 +53,7 @@ class Settings(BaseSettings):
     """Addresses whose X-Forwarded-* headers are believed."""
 
     # models
-    backend: Literal["local", "openai", "scripted"] = "local"  # scripted is for tests: text from a seed
+    backend: Literal["local", "openai", "scripted"] = "local"  # scripted: for tests, on servers too
     backend_url: str | None = None  # of an OpenAI-compatible server; without it, OpenAI's own
     model: str | None = None  # when a task names none: a name; for the local backend a GGUF file
     api_key: SecretStr | None = None  # for the model's server; keys of our own clients are made by `keys create`
