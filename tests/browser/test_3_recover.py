@@ -26,6 +26,7 @@ async def test_a_double_click_on_recover_is_one_recovery(open_page: NewPage, sta
     assert (await pages.shown(page)).startswith(before), "the text goes on from where it stood"
     await pages.until_exact(page, story(tokens=240))
     assert (await stack.api.task(task["task_id"]))["attempts"] == 2
+    await expect(page.locator(".facts").first).to_contain_text("1 lost worker")  # though it was recovered
     assert await page.locator(".story li", has_text="Going to continue").count() == 1
 
 

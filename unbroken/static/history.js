@@ -3,8 +3,8 @@
  * The story of a task, told from its events and from this viewer's own connection. Pure.
  *
  * @typedef {"start"|"lost"|"wait"|"pause"|"recover"|"save"|"end"|"bad"|"back"} Mark
- * @typedef {{key: string, mark: Mark, at: number, title: string, detail: string, count?: number, from?: number}} Entry
- *   at: ms; from: of a break of this viewer's connection, when it began
+ * @typedef {{key: string, mark: Mark, at: number, title: string, detail: string, count?: number, from?: number, lost?: number}} Entry
+ *   at: ms; lost: the attempt whose worker was lost; from: of a break of this viewer's connection, when it began
  */
 
 import { duration, percent, plural, reasonWords } from "./format.js";
@@ -49,7 +49,7 @@ export function entryOf({ type, data, id }, now) {
   if (type === "status") {
     if (data.state === "pending") return null; // that it was accepted is told already
     const [mark, title, detail] = status(data);
-    return { key: `${data.state}:${data.attempt}:${data.at ?? key}`, mark, at: time(data.at, now), title, detail };
+    return { key: `${data.state}:${data.attempt}:${data.at ?? key}`, mark, at: time(data.at, now), title, detail, ...(data.reason === "worker_lost" && { lost: data.attempt }) };
   }
   if (type === "checkpoint") {
     const detail = `Up to ${percent(data.progress ?? 0)}`;
@@ -107,6 +107,11 @@ export function tell(list, entry) {
   }
   const at = list.findLastIndex((other) => other.at <= entry.at) + 1;
   return [...list.slice(0, at), entry, ...list.slice(at)].slice(-MOST);
+}
+
+/** How many workers were lost over the task; its own counter begins anew with a recovery. @param {readonly Entry[]} list */
+export function lostIn(list) {
+  return new Set(list.map(({ lost }) => lost).filter((attempt) => attempt !== undefined)).size;
 }
 
 /**

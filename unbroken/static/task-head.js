@@ -43,8 +43,8 @@ export class TaskHead {
   }
 
   /** @param {Task} task @param {TaskView} view @param {number | null} rate tokens per second, when it is known
-   * @param {import("./silence.js").Silence | null} [silence] */
-  update(task, view, rate, silence = null) {
+   * @param {import("./silence.js").Silence | null} [silence] @param {number} [lost] workers, as far as is told */
+  update(task, view, rate, silence = null, lost = 0) {
     this.#task = task;
     const state = view.state;
     say(this.#title, titleOf(task));
@@ -56,9 +56,10 @@ export class TaskHead {
       say(this.#state, stateWord(state));
     }
     this.#state.className = `badge ${state}${task.warning ? " warned" : ""}`;
+    const crashes = Math.max(task.crashes ?? 0, lost);
     const facts = [kindWord(task.kind), task.topic !== titleOf(task) && task.topic, task.sender && `from ${task.sender}`,
       task.priority !== "normal" && `${task.priority} priority`, `created ${ago(task.created_at)}`,
-      view.attempt > 1 && `attempt ${view.attempt}`, task.crashes > 0 && plural(task.crashes, "lost worker"),
+      view.attempt > 1 && `attempt ${view.attempt}`, crashes > 0 && plural(crashes, "lost worker"),
       task.recovery === "manual" && "manual recovery"];
     say(this.#facts, facts.filter(Boolean).join(" · "));
     this.#progress(task, view, rate);

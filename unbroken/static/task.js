@@ -5,7 +5,7 @@ import { getHistory, getInput, getRendered, getResult, getTask, serverNow } from
 import { Connection } from "./connection.js";
 import { announce, fill, h, icon, toast } from "./dom.js";
 import { resume, watch } from "./feed.js";
-import { placeOf } from "./history.js";
+import { lostIn, placeOf } from "./history.js";
 import { InputCard, Steps } from "./input.js";
 import { Items } from "./items.js";
 import { Plot } from "./plot.js";
@@ -190,7 +190,7 @@ export class TaskPage {
     if (!this.#items.element.hidden) this.#items.update(view.items, view.total ?? this.#task.total);
     if (this.#stepNames.length > 0) this.#steps.update(this.#stepNames, ended && view.state === "completed" ? this.#stepNames.length : (view.done ?? this.#task.done ?? 0), view.state);
     const silence = this.#silence(view);
-    this.#head.update(this.#task, view, this.#plot.rate || null, silence);
+    this.#head.update(this.#task, view, this.#plot.rate || null, silence, lostIn(this.#story.list));
     document.title = `${titleOf(this.#task)} · Unbroken`;
     this.#textCard.classList.toggle("growing", view.state === "processing" && !silence);
     const live = silence ? silenceWords(silence) : waitingWords(view.state, view.retryAt);

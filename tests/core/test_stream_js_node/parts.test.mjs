@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { ago, connectionWords, duration, percent, plural, roughly } from "../../../unbroken/static/format.js";
-import { entryOf, presence, reconnectEntry, stretches, tell } from "../../../unbroken/static/history.js";
+import { entryOf, lostIn, presence, reconnectEntry, stretches, tell } from "../../../unbroken/static/history.js";
 import { parse } from "../../../unbroken/static/router.js";
 import { Listening, silenceAdvice, silenceWords, waitingWords } from "../../../unbroken/static/silence.js";
 import { Splitter } from "../../../unbroken/static/segments.js";
@@ -85,6 +85,14 @@ test("a story is told once, however often it is replayed, and in order", () => {
   assert.deepEqual(story([...EVENTS, ...EVENTS]), once);
   const late = EVENTS.filter((_event, i) => i > 3).reduce(add, once);
   assert.deepEqual(late, once);
+});
+
+test("a worker that was lost stays told, once, after the task was recovered", () => {
+  const again = EVENTS.map((event) => ({ ...event, data: { ...event.data, at: at(40) } })); // by another clock
+  assert.equal(lostIn([...EVENTS, ...again].reduce(add, [])), 1);
+  const second = { type: "status", id: "1-9", data: { state: "recovering", attempt: 2, reason: "worker_lost", at: at(50) } };
+  assert.equal(lostIn([...EVENTS, second].reduce(add, [])), 2);
+  assert.equal(lostIn(EVENTS.filter(({ data }) => data.reason !== "worker_lost").reduce(add, [])), 0);
 });
 
 test("the drawing shows running, lost and waiting stretches", () => {
