@@ -28,10 +28,22 @@ async def test_a_prompt_becomes_text_on_the_page(open_page: NewPage, stack: Stac
 
 
 async def test_text_comes_while_it_is_written_and_survives_a_reload(open_page: NewPage, stack: Stack) -> None:
-    task = await stack.api.submit(scripted(tokens=240, rate=80))
+    task = await stack.api.submit(scripted(tokens=240, rate=60))
     page = await open_page(pages.address(task["task_id"]))
     first = await pages.until_longer(page, 0)
     assert await pages.until_longer(page, first) > first
+    await expect(page.locator(".row-percent")).to_have_count(1)
+    pairs = await page.evaluate(
+        """async () => {
+          const out = [];
+          for (let i = 0; i < 20; i += 1) {
+            await new Promise((resolve) => setTimeout(resolve, 30));
+            out.push(['.row-percent', '.connection .percent'].map((one) => document.querySelector(one)?.textContent));
+          }
+          return out;
+        }"""
+    )
+    assert all(row in (None, task) for row, task in pairs), f"the list and the task say the same: {pairs}"
     await page.reload()
     await pages.until_longer(page, first)
     await page.goto("/#/new")

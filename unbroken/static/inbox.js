@@ -25,6 +25,7 @@ export class Inbox {
   #timer = 0;
   #asking = 0;
   #selected = "";
+  /** Of the task that is open: its stream is ahead of this list. @type {{id: string, progress: number} | null} */ #open = null;
   #explained = "";
   #closing = new AbortController();
   #list = h("ul", { class: "tasks", onkeydown: (/** @type {KeyboardEvent} */ event) => this.#arrows(event) });
@@ -43,12 +44,21 @@ export class Inbox {
     const { signal } = this.#closing;
     document.addEventListener("visibilitychange", () => document.visibilityState === "visible" && void this.refresh(), { signal });
     document.addEventListener("unbroken:changed", () => void this.refresh(), { signal });
+    document.addEventListener("unbroken:progress", (event) => this.#follow(/** @type {CustomEvent} */ (event).detail), { signal });
     void this.refresh();
+  }
+
+  /** @param {{id: string, progress: number}} open */
+  #follow(open) {
+    this.#open = open;
+    const task = this.#rows.has(open.id) && this.#tasks.find(({ task_id: id }) => id === open.id);
+    if (task) this.#row(task);
   }
 
   /** @param {string | null} id */
   select(id) {
     this.#selected = id ?? "";
+    if (this.#open?.id !== id) this.#open = null;
     for (const [key, { row }] of this.#rows) mark(row, key === this.#selected);
   }
 
@@ -147,22 +157,23 @@ export class Inbox {
   /** @param {Task} task */
   #row(task) {
     const id = task.task_id;
-    const looks = JSON.stringify([titleOf(task), task.state, task.reason, task.progress, task.topic, task.sender, task.priority, task.warning, task.stale, task.error?.message, age(task.created_at)]);
+    const progress = this.#open?.id === id ? this.#open.progress : (task.progress ?? 0);
+    const looks = JSON.stringify([titleOf(task), task.state, task.reason, progress, task.topic, task.sender, task.priority, task.warning, task.stale, task.error?.message, age(task.created_at)]);
     const before = this.#rows.get(id);
     if (before?.looks === looks) return before.row;
     const row = before?.row ?? h("li");
     const link = row.querySelector("a") ?? h("a", { href: taskHref(id) });
     const bar = h("span", { class: `mini ${task.state}` });
-    bar.style.setProperty("--progress", `${100 * (task.progress ?? 0)}%`);
+    bar.style.setProperty("--progress", `${100 * progress}%`);
     const facts = [kindWord(task.kind), task.sender, task.topic !== titleOf(task) && task.topic].filter(Boolean);
-    const begun = !TERMINAL.has(task.state) && (task.state !== "pending" || task.progress > 0);
+    const begun = !TERMINAL.has(task.state) && (task.state !== "pending" || progress > 0);
     fill(link,
       h("span", { class: "row-title", dir: "auto" }, titleOf(task)),
       h("span", { class: "row-age" }, age(task.created_at)),
       h("span", { class: "row-facts" }, h("span", { class: `badge ${task.state}${task.warning ? " warned" : ""}` }, stateWord(task.state)),
         noteOf(task) ?? h("span", { class: "row-more" }, task.priority !== "normal" && h("span", { class: `priority ${task.priority}` }, task.priority),
           facts.map((fact) => h("span", { class: "clip", dir: "auto" }, fact))),
-        begun && h("span", { class: "row-percent" }, percent(task.progress ?? 0))),
+        begun && h("span", { class: "row-percent" }, percent(progress))),
       begun && bar);
     if (!link.parentNode) row.append(link);
     mark(row, id === this.#selected);

@@ -35,6 +35,7 @@ export class TaskPage {
   /** @type {LinkStatus | null} */ #status = null;
   /** @type {Story} */ #story = /** @type {any} */ (null); // until the task is known
   #drawn = 0; // characters
+  #told = -1;
   #frame = 0;
   #asked = 0;
   #closed = false;
@@ -195,6 +196,10 @@ export class TaskPage {
     this.#textCard.classList.toggle("growing", view.state === "processing" && !silence);
     const live = silence ? silenceWords(silence) : waitingWords(view.state, view.retryAt);
     if (this.#status) this.#connection.update(this.#status, { state: view.state, live, silent: silence !== null }, { ...this.#story.seen, progress: view.progress });
+    if (this.#told !== view.progress) {
+      this.#told = view.progress; // the list beside it says the same, and not what it was told two seconds ago
+      document.dispatchEvent(new CustomEvent("unbroken:progress", { detail: { id: this.#id, progress: view.progress } }));
+    }
     // Text that grows under somebody's eyes is followed; a page that opens begins at its top.
     if (atEnd && this.#drawn > 0 && length > this.#drawn && end > 0) this.#toEnd("instant");
     this.#drawn = length;
