@@ -113,6 +113,8 @@ async def test_a_chain_shows_which_steps_are_done(browser_of_somebody_else: Brow
     await expect(shown).to_have_count(3)
     await expect(page.locator(".chain-steps .now")).to_contain_text("middle")
     await expect(page.locator(".chain-steps .done")).to_have_count(1)
+    heading = page.locator(".rendered", has_text=re.compile(r"^\s*outline\s*$"))
+    await expect(heading).to_be_visible()  # not raw until all that stands below it is written
     await pages.until_state(page, "Completed")
     await expect(page.locator(".chain-steps .done")).to_have_count(3)
 

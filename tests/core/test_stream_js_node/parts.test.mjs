@@ -41,7 +41,8 @@ test("parts do not depend on how the text came, hold all of it, and never cut a 
     for (const part of [...whole, ...partsOf(pieces)]) {
       assert.equal((part.match(/^```/gm) ?? []).length % 2, 0, `a fence was cut, seed ${seed}`);
     }
-    for (const part of [...whole.slice(1), ...partsOf(pieces).slice(1)]) {
+    const belowText = (parts) => parts.filter((_part, i) => i > 0 && !/^#.*\n+$/.test(parts[i - 1])); // a heading holds nothing
+    for (const part of [...belowText(whole), ...belowText(partsOf(pieces))]) {
       assert.doesNotMatch(part, /^(- |\d\.| {2}|> |\|)/, `a part begins inside of something, seed ${seed}`);
     }
   }
@@ -59,6 +60,15 @@ test("a text without line ends does not become one endless part", () => {
 test("points of the pieces add up to the code points of the text", () => {
   const pieces = new Splitter().push(`${PARAGRAPH}👩‍🚀 and more\n\n`.repeat(20));
   assert.equal(pieces.reduce((sum, { points }) => sum + points, 0), [...`${PARAGRAPH}👩‍🚀 and more\n\n`.repeat(20)].length);
+});
+
+test("a heading is finished when something comes below it, and needs no long part around it", () => {
+  const heads = (text) => partsOf(new Splitter().push(text)).filter((part) => /^#/.test(part));
+  assert.deepEqual(heads(`## First\n\n${PARAGRAPH}### Second\n- a list\n- of two\n`), ["## First\n\n", "### Second\n"]);
+  assert.deepEqual(heads(`# Text\n\n# Text\n\nshort`), ["# Text\n\n", "# Text\n\n"]);
+  assert.deepEqual(partsOf(new Splitter().push("a line\n\n## Short section\n\nanother")).length, 1);
+  assert.deepEqual(partsOf(new Splitter().push("```\n# no heading\n\nb\n```\n")).length, 1);
+  assert.deepEqual(partsOf(new Splitter().push("#hashtag\n\nand more\n\n")).length, 1);
 });
 
 const at = (second) => new Date(Date.UTC(2026, 0, 1, 0, 0, second)).toISOString();
