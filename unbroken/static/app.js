@@ -7,7 +7,7 @@ import { DeadLetters } from "./deadletters.js";
 import { fill, h } from "./dom.js";
 import { resume } from "./feed.js";
 import { Inbox } from "./inbox.js";
-import { forgetEverything } from "./recent.js";
+import { forgetEverything, onSignOutElsewhere, tellSignOut } from "./recent.js";
 import { listen } from "./router.js";
 import { signInForm } from "./signin.js";
 import { TaskPage } from "./task.js";
@@ -22,9 +22,6 @@ const badge = /** @type {HTMLElement} */ (document.getElementById("who"));
 /** @type {import("./router.js").Route} */ let route = { name: "inbox", id: null };
 /** @type {"asking" | "in" | "out"} whether somebody is signed in; nothing is shown before that is known */
 let who = "asking";
-
-/** Tells this browser's other tabs that somebody signed out. */
-const others = new BroadcastChannel("unbroken.signed-out");
 
 /** @param {import("./router.js").Route} next */
 function show(next) {
@@ -86,7 +83,7 @@ function greet({ owner, keys_required: keys }) {
   const leave = async () => {
     await signOut().catch(() => {});
     forgetAndAsk();
-    others.postMessage(null);
+    tellSignOut();
     resume(); // the shared connection meets its 401 now, should a tab not have heard
   };
   return fill(badge, h("span", { class: "owner", dir: "auto" }, owner ?? ""), h("button", { type: "button", class: "quiet small", onclick: () => void leave() }, "Sign out"));
@@ -105,7 +102,7 @@ async function enter() {
 }
 
 onSignInNeeded.add(askToSignIn);
-others.onmessage = forgetAndAsk;
+onSignOutElsewhere(forgetAndAsk);
 document.getElementById("skip")?.addEventListener("click", (event) => {
   event.preventDefault();
   const target = main.querySelector("h1, textarea");

@@ -7,6 +7,7 @@
  */
 
 const KEY = "unbroken.recent";
+const SIGNED_OUT = "unbroken.signed-out";
 const MOST = 100;
 
 /** @param {string} key @param {any} otherwise */
@@ -56,6 +57,18 @@ export function forgetEverything() {
   } catch {
     // no storage, nothing kept
   }
+}
+
+/** Tells this browser's other tabs. Through the storage: an open BroadcastChannel keeps a page out of the back/forward
+ * cache. */
+export function tellSignOut() {
+  keep(SIGNED_OUT, Date.now());
+  forgetEverything();
+}
+
+/** @param {() => void} hear  called when somebody signed out in another tab */
+export function onSignOutElsewhere(hear) {
+  window.addEventListener("storage", ({ key, newValue }) => key === SIGNED_OUT && newValue !== null && hear());
 }
 
 /** @param {string} id @returns {Remembered | null} */
