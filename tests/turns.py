@@ -13,11 +13,18 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 ORDER = (
-    *("chaos", "deploy", "worker", "journeys", "browser", "faults"),
+    *("browser", "chaos", "deploy", "worker", "journeys", "faults"),
     *("inbox", "bench", "server", "store", "cli", "core"),
+)
+# One Chromium and one site serve them one after the other; four of each at once only wait for a processor.
+BROWSER = (
+    *("1_watching", "2_healing", "3_recover", "4_safety", "5_long_text", "6_people", "7_pictures"),
+    *("8_behind_nginx", "8_options", "9_honesty"),
 )
 # A file below tests/, or one test of it, and the name of its group.
 TOGETHER = {
+    **{f"browser/test_{name}.py": "browser" for name in BROWSER},
+    "browser/test_2_networks.py": "networks",
     "deploy/test_as_deployed.py": "deployed",
     "journeys/test_1_reading.py": "reading",
     "journeys/test_2_workers_die.py": "workers die",
@@ -32,8 +39,6 @@ TOGETHER = {
 }
 # Files whose tests take long although they stand alone: right after the groups, lest one of them is the last to end.
 LONG = {
-    "browser/test_6_people.py",
-    "browser/test_7_pictures.py",
     "core/test_stream_js.py",
     "journeys/test_5_one_command.py",
     "store/test_cache_and_callbacks.py",

@@ -45,7 +45,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)  # before the plain one
-            item.add_marker(pytest.mark.xdist_group("browser"))
 
 
 @dataclass

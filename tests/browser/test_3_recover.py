@@ -11,7 +11,7 @@ from tests.support.processes import Stack
 
 
 async def test_a_double_click_on_recover_is_one_recovery(open_page: NewPage, stack: Stack) -> None:
-    task = await stack.api.submit(scripted(tokens=240, rate=60), recovery="manual")
+    task = await stack.api.submit(scripted(tokens=500, rate=60), recovery="manual")
     page = await open_page(pages.address(task["task_id"]))
     await pages.until_longer(page, 100)
     stack.kill_workers()
@@ -24,7 +24,7 @@ async def test_a_double_click_on_recover_is_one_recovery(open_page: NewPage, sta
     await stack.start_worker()
     await pages.until_longer(page, len(before))
     assert (await pages.shown(page)).startswith(before), "the text goes on from where it stood"
-    await pages.until_exact(page, story(tokens=240))
+    await pages.until_exact(page, story(tokens=500))
     assert (await stack.api.task(task["task_id"]))["attempts"] == 2
     await expect(page.locator(".facts").first).to_contain_text("1 lost worker")  # though it was recovered
     assert await page.locator(".story li", has_text="Going to continue").count() == 1

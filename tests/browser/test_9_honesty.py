@@ -128,7 +128,7 @@ async def told(page: Page) -> list[str]:
 async def test_who_comes_late_is_told_the_whole_story_once(
     open_page: NewPage, browser_of_somebody_else: BrowserContext, stack: Stack
 ) -> None:
-    task = await stack.api.submit(scripted(tokens=200, rate=60), recovery="manual")
+    task = await stack.api.submit(scripted(tokens=500, rate=60), recovery="manual")
     first = await open_page(pages.address(task["task_id"]))
     await pages.until_longer(first, 100)
     stack.kill_workers()
@@ -141,7 +141,7 @@ async def test_who_comes_late_is_told_the_whole_story_once(
     await expect(late.locator(".story")).to_contain_text("Started")
     assert await told(late) == so_far
     await stack.start_worker()
-    await pages.until_exact(late, story(tokens=200))
+    await pages.until_exact(late, story(tokens=500))
     whole = [*so_far, "Attempt 2 continues", "Completed"]
     for page in (first, late):
         await expect(page.locator(".story")).to_contain_text("Completed")

@@ -169,6 +169,7 @@ async def test_a_reply_that_just_never_comes(script: str) -> None:
         task_id = (await stack.api.submit(scripted(tokens=100, rate=100)))["task_id"]
         await stack.api.until_state(task_id, "completed")
         assert rule.hits == 1
-        assert await leases_of(desk, task_id) == (2 if script == "claim" else 1)
+        # a claim is repeated after its lease of 2 s has run out, or before that was noticed
+        assert await leases_of(desk, task_id) in ({1, 2} if script == "claim" else {1})
         await read_to_end(stack, task_id, story(tokens=100))
         await sound(desk, [task_id])
