@@ -189,10 +189,14 @@ async def test_a_page_that_comes_back_from_the_cache_goes_on(browser: Browser, s
         await stack.api.until_length(task["task_id"], before + 300)
         await page.go_back(wait_until="commit")
         await pages.until_longer(page, before + 300)
-        kept: list[str | bool] = await page.evaluate("[globalThis.mark, globalThis.persisted]")
+        came: list[str | bool] = await page.evaluate("[globalThis.mark, globalThis.persisted]")
         await pages.until_exact(page, story(seed=int(shared), tokens=300))
         await context.close()
-        return kept
+        return came
 
-    both = await asyncio.gather(there_and_back(True), there_and_back(False))
-    assert both[0] == both[1] == ["the same page", True], "with a shared worker, and without"
+    # Whether a page is kept is Chromium's to decide, each time anew: one that we keep from it is never kept.
+    kept: dict[bool, list[str | bool]] = {}
+    for _ in range(5):
+        left = [shared for shared in (True, False) if kept.get(shared) != ["the same page", True]]
+        kept |= zip(left, await asyncio.gather(*map(there_and_back, left)), strict=True)
+    assert kept[True] == kept[False] == ["the same page", True], "with a shared worker, and without"
