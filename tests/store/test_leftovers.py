@@ -48,7 +48,11 @@ async def test_a_replay_takes_the_call_about_its_failure_back(timed: Desk) -> No
 async def test_what_cannot_be_read_goes_after_the_life_of_a_record(timed: Desk) -> None:
     """One lacks a field, one is no hash at all, one was running, one has a checkpoint that is no hash; and a whole one
     that was only taken for broken stays."""
-    waiting, wrong, running, done, whole = [await timed.submit(idempotency_key=f"k{n}") for n in range(5)]
+    tasks = []
+    for n in range(5):
+        tasks.append(await timed.submit(idempotency_key=f"k{n}"))
+        await timed.tick(1)  # they are claimed in this order
+    waiting, wrong, running, done, whole = tasks
     held = {(got := await timed.claim()).lease.task_id: got.lease for _ in range(2)}
     first, second = list(held)
     await timed.write(held[first], "text", at=0, batch=1)
