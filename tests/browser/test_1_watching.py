@@ -149,11 +149,13 @@ async def test_filters_and_search_narrow_the_list(open_page: NewPage, stack: Sta
 
 
 async def test_pause_cancel_and_delete(open_page: NewPage, stack: Stack) -> None:
-    task = await stack.api.submit(scripted(tokens=2_000, rate=40))
+    task = await stack.api.submit(scripted(tokens=4_000, rate=40))
     page = await open_page(pages.address(task["task_id"]))
     await pages.until_longer(page, 10)
-    await pages.button(page, "Pause").click()
+    await pages.button(page, "Pause").focus()
+    await page.keyboard.press("Enter")
     await pages.until_state(page, "Paused")
+    await expect(pages.button(page, "Recover")).to_be_focused()  # whoever has no mouse goes on from here
     await expect(page.locator(".banner")).to_contain_text("paused by hand")
     await pages.button(page, "Cancel").click()
     await expect(pages.button(page, "Let it go on")).to_be_focused()  # Enter does no harm

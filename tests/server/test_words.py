@@ -17,6 +17,12 @@ from unbroken.tasks.settings import Settings
 SCRIPTED = {"input": {"prompt": "x", "max_tokens": 5, "scripted": {"seed": 3}}}
 
 
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    """A server that knows its workers' backend, as `up` tells it."""
+    return settings.model_copy(update={"backend": "local"})
+
+
 async def test_a_script_is_only_told_where_the_backend_is_one(
     client: httpx.AsyncClient, desk: Desk, settings: Settings
 ) -> None:
@@ -93,3 +99,16 @@ async def test_where_the_text_of_a_cancelled_task_is_is_said(client: httpx.Async
     assert "kept" not in problem(await client.get(f"{url}/result"), 409)["detail"]
     await client.post(f"{url}/cancel")
     assert "the task is cancelled. Its text so far is kept" in problem(await client.get(f"{url}/result"), 409)["detail"]
+
+
+@pytest.mark.parametrize("call", ["recover", "pause", "cancel"])
+async def test_a_call_without_fields_refuses_every_field(client: httpx.AsyncClient, desk: Desk, call: str) -> None:
+    """And changes nothing then; an empty body, an empty object and no JSON type are all fine."""
+    task = await desk.submit(due_ms=4_000_000_000_000)
+    path = f"/api/tasks/{task.id}/{call}"
+    (error,) = problem(await client.post(path, json={"reason": "x"}), 422)["errors"]
+    assert error["field"] == "reason"
+    problem(await client.post(path, content=b"[]"), 400)
+    assert (await client.get(f"/api/tasks/{task.id}")).json()["state"] == "pending"
+    for body in (b"", b"{}"):
+        assert (await client.post(path, content=body)).status_code == (409 if call == "recover" else 200)

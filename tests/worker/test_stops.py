@@ -134,3 +134,15 @@ async def test_it_claims_exactly_what_it_has_room_for(crew: Crew, slots: int) ->
         await until(lambda: running not in worker.running, "the slot to be free")
         await until(lambda: len(worker.running) == slots, "the slot to be used again")
     assert worker.claims == slots + 1
+
+
+async def test_a_hang_that_a_timeout_ended_was_one_of_its_times(crew: Crew) -> None:
+    """`fail_times: 1` is one hang: the run after the recovery comes to the end."""
+    script = {"tokens": 60, "fail": "hang", "fail_at": 20}
+    task_id = await crew.submit("text", {"prompt": "x", "scripted": script}, timeout_ms=700)
+    async with crew.working():
+        task = await crew.reach(task_id, "paused")
+        assert task.text("reason") == "timeout"
+        await crew.store.recover(task_id, OWNER, actor="me", recovery_id="r")
+        await crew.reach(task_id, "completed")
+    assert (await crew.look(task_id)).num("attempts") == 2

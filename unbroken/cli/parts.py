@@ -22,6 +22,7 @@ def environment(settings: Settings) -> dict[str, str]:
 
     Variables of ours that are no settings (test recordings) pass through; the CLI's own key does not."""
     env = as_env(settings)
+    env["UNBROKEN_BACKEND"] = settings.backend  # also the default: the server is to know that it is no script
     for name, value in os.environ.items():
         known = name.removeprefix("UNBROKEN_").lower() in Settings.model_fields
         if name.startswith("UNBROKEN_") and not known and name not in {"UNBROKEN_KEY", "UNBROKEN_URL"}:

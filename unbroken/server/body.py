@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from starlette.requests import Request
 
-from unbroken.server.problems import Problem
+from unbroken.server.problems import Problem, field_error
 
 DRAIN_MAX = 32 * 1024 * 1024  # bytes beyond the limit that are read and dropped before the refusal
 
@@ -79,6 +79,16 @@ def parse(raw: bytes) -> Any:
         raise Problem(400, "The body is nested too deeply.") from None
     except ValueError:  # NaN, Infinity, or a number of thousands of digits
         raise Problem(400, "The body is not JSON: it holds a number that JSON does not know.") from None
+
+
+async def no_fields(request: Request, limit: int = 65_536) -> None:
+    """A call that takes no body: an empty one, or an empty object. Raises Problem 400, 413, 422."""
+    raw = await read_bytes(request, limit)
+    value = parse(raw) if raw.strip() else {}
+    if not isinstance(value, dict):
+        raise Problem(400, "The body must be a JSON object, or empty.")
+    if value:
+        raise field_error(next(iter(value)), "There is no such field: this call takes none.")
 
 
 def idempotency_key(request: Request) -> str | None:

@@ -166,3 +166,12 @@ export async function signOut() {
 export function forgetTasks() {
   known.clear();
 }
+
+/** A first page, and behind it what was loaded of the pages that follow. What newer tasks have pushed off the page is still
+ * among them; what lies within it and is not on it any more is gone.
+ * @template {{task_id: string, created_at: string}} T @param {T[]} page newest first @param {T[]} known @returns {T[]} */
+export function withOlder(page, known) {
+  const last = page.at(-1);
+  const fresh = new Set(page.map((task) => task.task_id));
+  return last ? [...page, ...known.filter((task) => !fresh.has(task.task_id) && task.created_at <= last.created_at)] : page;
+}

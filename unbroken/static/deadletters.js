@@ -78,7 +78,8 @@ export class DeadLetters {
 
   /** @param {string} label @param {{task_ids?: string[], group?: string}} what */
   #replayButton(label, what) {
-    const press = async () => {
+    const press = async (/** @type {MouseEvent} */ event) => {
+      if (event.detail > 1) return; // the second half of a double click: another row may have come under it
       button.setAttribute("disabled", "");
       try {
         const answer = await replay(what);

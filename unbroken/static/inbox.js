@@ -1,7 +1,7 @@
 // @ts-check
 /** The list of tasks: filters, paging, and a cheap refresh (a poll of the first page, only while somebody looks). */
 
-import { listTasks } from "./api.js";
+import { listTasks, withOlder } from "./api.js";
 import { arrange, fill, h, say } from "./dom.js";
 import { filterForm } from "./filters.js";
 import { age, kindWord, percent, stateWord } from "./format.js";
@@ -98,9 +98,7 @@ export class Inbox {
 
   /** @param {import("./api.js").Page} page the first one; what was loaded beyond it stays */
   #take({ items, next_cursor }) {
-    const fresh = new Set(items.map((task) => task.task_id));
-    const rest = this.#more ? this.#tasks.slice(items.length).filter((task) => !fresh.has(task.task_id)) : [];
-    this.#tasks = [...items, ...rest];
+    this.#tasks = this.#more ? withOlder(items, this.#tasks) : items;
     if (!this.#more) this.#cursor = next_cursor;
   }
 

@@ -11,6 +11,13 @@ const AWAY = new Set(["reconnecting", "offline"]);
 /** @typedef {import("./history.js").Entry} Entry */
 /** @typedef {import("./stream.js").LinkStatus} LinkStatus */
 
+/** When the event after this one was, ms: an end that was none ("failed", then replayed) does not say its own time.
+ * @param {readonly {data: any}[]} items @param {number} i */
+function spoken(items, i) {
+  const at = Date.parse(items[i + 1]?.data.at ?? "");
+  return Number.isFinite(at) ? at : null;
+}
+
 export class Story {
   /** Oldest first. @type {readonly Entry[]} */ list;
   /** When it was saved, ms. @type {number[]} */ saves = [];
@@ -21,22 +28,30 @@ export class Story {
   /** @type {number | null} */ #reconnects = null; // of the connection, when last looked at
   #replayed = 0; // events of this task in the replay that is under way
   #place = 0; // in the log
+  #ended = Number.NaN; // ms, as the task says
 
   /** @param {string} id @param {Record<string, any>} task */
   constructor(id, task) {
     this.#id = id;
+    this.#ended = Date.parse(task.finished_at ?? "");
     this.list = tell(recallStory(id), createdEntry(task));
   }
 
   /** A task that was done at once is told as accepted, too. @param {Record<string, any>} task */
   look(task) {
+    this.#ended = Date.parse(task.finished_at ?? "");
     this.#tell(createdEntry(task));
   }
 
   /** What happened before this viewer came: a replay leaves out what is superseded.
    * @param {readonly {id: string, event: string, data: any}[]} items */
   recall(items) {
-    for (const { id, event, data } of items) this.#tell(entryOf({ id, type: event, data }, serverNow()));
+    items.forEach(({ id, event, data }, i) => this.#tell(entryOf({ id, type: event, data }, spoken(items, i) ?? this.#end())));
+  }
+
+  /** When the task ended, for an event that does not say it: as the task says, or just now. */
+  #end() {
+    return Number.isFinite(this.#ended) ? this.#ended : serverNow();
   }
 
   /** @param {readonly import("./stream.js").TaskEvent[]} events @param {string} cursor behind them
@@ -48,7 +63,7 @@ export class Story {
     this.#place = place;
     const before = this.list;
     for (const event of events) {
-      this.#tell(entryOf(event, serverNow()));
+      this.#tell(entryOf(event, this.#end()));
       if (event.type === "checkpoint") this.saves = [...this.saves, Date.parse(event.data.saved_at)].slice(-MOST_SAVES);
     }
     if (this.list !== before) keepStory(this.#id, this.list); // not for every token

@@ -24,6 +24,7 @@ export class TaskHead {
   #banner = h("div", { class: "banner", hidden: true });
   #buttons = h("div", { class: "actions" });
   #busy = false;
+  #pressed = false; // the pressed button had the focus: what takes its place gets it
   #drawn = "";
   #recoverKey = "";
   /** @type {Task} */ #task;
@@ -97,6 +98,7 @@ export class TaskHead {
     if (looks === this.#drawn) return;
     this.#drawn = looks;
     const running = ["pending", "processing", "recovering"].includes(state);
+    const focused = this.#pressed || (this.element.contains(document.activeElement) && document.activeElement?.tagName === "BUTTON");
     fill(this.#buttons,
       running && this.#button("pause", "Pause", "quiet", () => act(task.task_id, "pause")),
       !TERMINAL.has(state) && this.#button("stop", "Cancel", "quiet", () => act(task.task_id, "cancel"), () => confirmed("Stop this task for good?",
@@ -106,6 +108,14 @@ export class TaskHead {
     fill(this.#banner, ...this.#bannerFor(view, error, silence));
     this.#banner.hidden = this.#banner.childNodes.length === 0;
     this.#banner.className = `banner ${state}${silence ? " silent" : ""}`;
+    if (focused && !this.#busy) this.#refocus();
+  }
+
+  /** Whoever works with the keyboard goes on from here: with what the banner offers, else with the first button. */
+  #refocus() {
+    this.#pressed = false;
+    const next = this.#banner.querySelector("button") ?? this.#buttons.querySelector("button");
+    if (next instanceof HTMLElement && (document.activeElement === null || document.activeElement === document.body)) next.focus();
   }
 
   /** @param {TaskView} view @param {any} error @param {import("./silence.js").Silence | null} silence */
@@ -141,6 +151,7 @@ export class TaskHead {
   #button(drawing, label, look, action, sure) {
     const press = async () => {
       if (this.#busy || (sure && !(await sure()))) return;
+      this.#pressed = document.activeElement === button;
       this.#busy = true;
       button.setAttribute("disabled", "");
       try {
@@ -153,7 +164,7 @@ export class TaskHead {
         this.#changed();
       }
     };
-    const button = h("button", { type: "button", class: look, onclick: press }, icon(drawing), label);
+    const button = h("button", { type: "button", class: look, disabled: this.#busy, onclick: press }, icon(drawing), label);
     return button;
   }
 

@@ -120,8 +120,10 @@ def strict(model: type[BaseModel]) -> type[BaseModel]:
 
 
 def specs(settings: Settings) -> dict[str, Spec]:
-    """All kinds by name, for the server. Raises BadKind."""
-    found = dict(BUILT_IN if settings.backend == "scripted" else WITHOUT_SCRIPT)
+    """All kinds by name, for the server. Raises BadKind. A server that was not told what its workers' backend is leaves
+    it to them whether a task may bring a script."""
+    told = "backend" in settings.model_fields_set
+    found = dict(WITHOUT_SCRIPT if told and settings.backend != "scripted" else BUILT_IN)
     for kind in register(user_kinds(settings)).kinds.values():
         if kind.name in BUILT_IN:
             raise BadKind(f"the name {kind.name!r} is taken by a built-in kind")

@@ -235,7 +235,7 @@ class Runner:
             backend=tools.backend,
             limits=ModelLimits(tools.calls, tools.pump, tools.settings),
             absence=tools.absence,
-            failures=record.num("errors") + record.num("past_errors") + record.num("losses"),
+            failures=sum(record.num(name) for name in ("errors", "past_errors", "losses", "timeouts")),
             last_try=record.num("errors") + 1 >= record.num("max_attempts"),
         )
 

@@ -2,9 +2,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { ago, connectionWords, duration, percent, plural, roughly } from "../../../unbroken/static/format.js";
+import { withOlder } from "../../../unbroken/static/api.js";
 import { entryOf, lostIn, presence, reconnectEntry, stretches, tell } from "../../../unbroken/static/history.js";
 import { parse } from "../../../unbroken/static/router.js";
 import { Listening, silenceAdvice, silenceWords, waitingWords } from "../../../unbroken/static/silence.js";
+import { Story } from "../../../unbroken/static/story.js";
 import { Splitter } from "../../../unbroken/static/segments.js";
 import { INITIAL } from "../../../unbroken/static/stream.js";
 import { append } from "../../../unbroken/static/stream/rope.js";
@@ -179,4 +181,27 @@ test("addresses", () => {
   assert.deepEqual(parse("#/tasks/%"), { name: "task", id: "%" });
   assert.deepEqual(parse("#/dead-letters/text%3Aboom"), { name: "dead-letters", id: "text:boom" });
   for (const hash of ["", "#", "#/", "#/tasks/", "#/nowhere"]) assert.equal(parse(hash).name, "inbox");
+});
+
+test("newer tasks push nothing out of a list of which more was loaded", () => {
+  const tasks = Array.from({ length: 8 }, (_none, i) => ({ task_id: `t${i}`, created_at: at(20 - i) }));
+  assert.deepEqual(withOlder(tasks.slice(0, 3), tasks), tasks);
+  const newer = [{ task_id: "n1", created_at: at(30) }, { task_id: "n0", created_at: at(29) }];
+  assert.deepEqual(withOlder([...newer, tasks[0]], tasks), [...newer, ...tasks]);
+  assert.deepEqual(withOlder([tasks[0], tasks[2], tasks[3]], tasks), tasks.filter(({ task_id }) => task_id !== "t1"));
+  assert.deepEqual(withOlder([], tasks), []);
+});
+
+test("an end that does not say when it was is told at the time of the task, or of what followed it", () => {
+  const status = (state, second, attempt) => ({ id: `1-${second}`, event: "status", data: { state, attempt, at: at(second) } });
+  const failed = { id: "1-3", event: "failed", data: { state: "failed", error: { message: "no" } } };
+  const task = { task_id: "t", created_at: at(0), finished_at: at(40) };
+  const told = (items) => {
+    const story = new Story("t", task);
+    story.recall(items);
+    return story.list.filter(({ mark }) => mark === "bad").map((entry) => new Date(entry.at).toISOString());
+  };
+  assert.deepEqual(told([status("processing", 1, 1), failed]), [at(40)]);
+  assert.deepEqual(told([status("processing", 1, 1), failed, status("recovering", 9, 1)]), [at(9)]);
+  assert.deepEqual(told([status("processing", 1, 1), { id: "1-4", event: "cancelled", data: { state: "cancelled" } }]), [at(40)]);
 });

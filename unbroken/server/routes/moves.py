@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from unbroken.server.auth import caller
-from unbroken.server.body import idempotency_key
+from unbroken.server.body import idempotency_key, no_fields
 from unbroken.server.context import services
 from unbroken.server.problems import Problem
 from unbroken.tasks.state import State
@@ -25,6 +25,7 @@ async def recover(request: Request) -> Response:
     """POST /api/tasks/{task_id}/recover"""
     shared, who = services(request), await caller(request)
     idempotency_key(request)  # every call is idempotent; a malformed key is still told
+    await no_fields(request)
     task_id = request.path_params["task_id"]
     given, started = await shared.store.recover(
         task_id, who.owner, actor=who.actor, recovery_id=f"r-{secrets.token_hex(10)}"
@@ -43,6 +44,7 @@ async def pause(request: Request) -> Response:
     """POST /api/tasks/{task_id}/pause"""
     shared, who = services(request), await caller(request)
     idempotency_key(request)
+    await no_fields(request)
     task_id = request.path_params["task_id"]
     state = await shared.store.pause(task_id, who.owner, actor=who.actor)
     until = time.monotonic() + PAUSE_WAIT_S
@@ -57,6 +59,7 @@ async def cancel(request: Request) -> Response:
     """POST /api/tasks/{task_id}/cancel"""
     shared, who = services(request), await caller(request)
     idempotency_key(request)
+    await no_fields(request)
     task_id = request.path_params["task_id"]
     await shared.store.cancel(task_id, who.owner, actor=who.actor)
     return JSONResponse((await shared.store.get(task_id, who.owner)).view(), 200, NO_STORE)

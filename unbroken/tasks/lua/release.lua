@@ -13,6 +13,9 @@ end
 apply(t, at, ARGV[7], ARGV[8], 11)
 redis.call('HSET', KEYS[1], 'left', ARGV[4], 'bytes', t.bytes, 'length', t.length)
 if ARGV[9] == 'paused' then
+  if ARGV[10] == 'timeout' then
+    redis.call('HINCRBY', KEYS[1], 'timeouts', 1)
+  end
   park(t, 'park', t.worker, ARGV[10])
 elseif t.wish == 'pause' then
   park(t, 'park', t.worker, 'requested')
