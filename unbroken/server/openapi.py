@@ -123,7 +123,7 @@ PATHS: dict[str, dict[str, Spec]] = {
             "recover_task",
             "Continue a paused task from its checkpoint, once.",
             {200: "Recovery", 202: "Recovery"},
-            (400, 404, 409),
+            (400, 404, 409, 422),
             parameters=(KEY,),
         )
     },
@@ -132,12 +132,12 @@ PATHS: dict[str, dict[str, Spec]] = {
             "pause_task",
             "Stop a task and keep its progress.",
             {200: "Task", 202: "Task"},
-            (400, 404, 409),
+            (400, 404, 409, 422),
             parameters=(KEY,),
         )
     },
     f"{TASK}/cancel": {
-        "post": op("cancel_task", "Stop a task for good.", {200: "Task"}, (400, 404, 409), parameters=(KEY,))
+        "post": op("cancel_task", "Stop a task for good.", {200: "Task"}, (400, 404, 409, 422), parameters=(KEY,))
     },
     "/api/dead-letters": {
         "get": op(
