@@ -28,7 +28,7 @@ async def test_a_prompt_becomes_text_on_the_page(open_page: NewPage, stack: Stac
 
 
 async def test_text_comes_while_it_is_written_and_survives_a_reload(open_page: NewPage, stack: Stack) -> None:
-    task = await stack.api.submit(scripted(tokens=240, rate=60))
+    task = await stack.api.submit(scripted(tokens=900, rate=60))
     page = await open_page(pages.address(task["task_id"]))
     first = await pages.until_longer(page, 0)
     assert await pages.until_longer(page, first) > first
@@ -49,7 +49,7 @@ async def test_text_comes_while_it_is_written_and_survives_a_reload(open_page: N
     await pages.until_longer(page, first)
     await page.goto("/#/new")
     await page.go_back()
-    await pages.until_exact(page, story(tokens=240))
+    await pages.until_exact(page, story(tokens=900))
 
 
 async def test_the_address_is_enough_on_another_device(

@@ -13,7 +13,7 @@ from tests.server.author import begin
 from tests.server.site import Site, running
 from tests.support.desk import Desk
 from tests.support.wait import until
-from unbroken.server import loops
+from unbroken.server import loops, records
 from unbroken.server.loops import Mender, Repeating, Sweeper
 from unbroken.server.records import Records
 from unbroken.tasks import keys
@@ -66,6 +66,15 @@ async def test_a_task_that_is_deleted_while_it_is_archived_leaves_nothing(
         await until(step, "the result to be due and archived")
         async with httpx.AsyncClient(base_url=site.url, trust_env=False) as client:
             assert (await client.get(f"/api/tasks/{author.task.id}/result")).status_code == 404
+
+
+async def test_who_asks_in_the_moment_a_reader_ends_is_answered(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is answered asks again at once, before the reader's task is over."""
+    monkeypatch.setattr(records, "READERS", 1)
+    task, shared = await desk.submit(), Records(desk.store)
+    async with asyncio.timeout(20):
+        for _ in range(3):
+            assert (await shared.get(task.id, "local")).id == task.id
 
 
 async def test_a_loop_survives_everything_and_logs_an_outage_once(

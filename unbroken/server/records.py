@@ -22,6 +22,9 @@ class Records:
         self._store = store
         self._asked: dict[str, list[asyncio.Future[Task | None]]] = {}
         self._readers: set[asyncio.Task[None]] = set()
+        self._reading = 0
+        """Readers that will look at what is asked once more. One that has looked for the last time is not among them,
+        although its task may not be over yet: what is asked then would wait for nobody."""
 
     async def get(self, task_id: str, owner: str) -> Task:
         """The task as it was at some moment after this call began. Raises NotFound (also for a foreign one),
@@ -30,7 +33,8 @@ class Records:
             raise NotFound(task_id)
         answer: asyncio.Future[Task | None] = asyncio.get_running_loop().create_future()
         self._asked.setdefault(task_id, []).append(answer)
-        if len(self._readers) < READERS:
+        if self._reading < READERS:
+            self._reading += 1
             reader = asyncio.create_task(self._read())
             self._readers.add(reader)
             reader.add_done_callback(self._readers.discard)
@@ -40,6 +44,12 @@ class Records:
         return task
 
     async def _read(self) -> None:
+        try:
+            await self._read_all()
+        finally:
+            self._reading -= 1
+
+    async def _read_all(self) -> None:
         while self._asked:
             some = {task_id: self._asked.pop(task_id) for task_id in list(self._asked)[:BATCH]}
             try:
