@@ -20,6 +20,7 @@ from unbroken.tasks.errors import LeaseLost
 from unbroken.tasks.holder import Broken
 from unbroken.tasks.kind import Checkpoint, Item, Kind, Progress, Rewind, Run, Text, Update
 from unbroken.worker.door import TEXT_MAX, checked
+from unbroken.worker.writer import Writer
 
 
 class Number:
@@ -176,17 +177,23 @@ async def desk(crew: Crew) -> AsyncIterator[Desk]:
     desk.sending.cancel()
 
 
+async def _stops_alone(desk: Desk, bad: tuple[str, Writer], good: tuple[str, Writer]) -> None:
+    """What the good one has made arrives, the bad one is told, and nothing of it is written."""
+    (bad_id, broken), (good_id, whole) = bad, good
+    async with asyncio.timeout(PATIENCE_S):
+        await whole.flush()
+        with pytest.raises(Broken):
+            await broken.flush()
+    assert await desk.holder.text(good_id) == b"text"
+    assert await desk.holder.text(bad_id) == b""
+
+
 async def test_a_batch_that_cannot_be_made_stops_only_its_writer(desk: Desk) -> None:
     bad_id, bad = await desk.open()
     good_id, good = await desk.open()
     bad.add("x", (Decimal(1),))  # type: ignore[arg-type]
     good.add("text")
-    async with asyncio.timeout(PATIENCE_S):
-        await good.flush()
-        with pytest.raises(Broken):
-            await bad.flush()
-    assert await desk.holder.text(good_id) == b"text"
-    assert await desk.holder.text(bad_id) == b""
+    await _stops_alone(desk, (bad_id, bad), (good_id, good))
     assert not desk.pump.trouble
 
 
@@ -196,12 +203,7 @@ async def test_a_batch_that_cannot_be_sent_stops_only_its_writer(desk: Desk) -> 
     bad.done = Decimal(1)  # type: ignore[assignment]
     bad.add("x", count=0)
     good.add("text")
-    async with asyncio.timeout(PATIENCE_S):
-        await good.flush()
-        with pytest.raises(Broken):
-            await bad.flush()
-    assert await desk.holder.text(good_id) == b"text"
-    assert await desk.holder.text(bad_id) == b""
+    await _stops_alone(desk, (bad_id, bad), (good_id, good))
     assert isinstance(desk.heard[-1], Broken)
 
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ class Plan:
 
     settings: Settings
     stages: list[list[Part]]
+    database: embedded.Embedded | None
+    """The private one, unless another is named."""
 
 
 def up(settings: Settings, workers: int, *, verbose: bool = False) -> None:
@@ -57,6 +60,7 @@ def make_plan(settings: Settings, workers: int, folder: Path, lock: place.Lock) 
         raise CannotStart("--backend openai needs --backend-url, such as http://127.0.0.1:11434/v1")
     changes: dict[str, Any] = {"data_dir": folder, "port": place.choose_port(settings.host, settings.port)}
     stages: list[list[Part]] = []
+    made: embedded.Embedded | None = None
     if "redis_url" in settings.model_fields_set:
         reach(settings.redis_url)
     else:
@@ -76,7 +80,7 @@ def make_plan(settings: Settings, workers: int, folder: Path, lock: place.Lock) 
         second.append(parts.model(final, model_port, slots))
     stages.append(second)
     stages.append([parts.worker(final, number) for number in range(1, workers + 1)])
-    return Plan(final, stages)
+    return Plan(final, stages, made)
 
 
 def _run(plan: Plan, output: Output, folder: Path, where: str) -> None:
@@ -90,7 +94,7 @@ def _run(plan: Plan, output: Output, folder: Path, where: str) -> None:
         if outside:
             print(f"From other machines: {outside}", file=sys.stderr, flush=True)
 
-    with syncing(folder / "valkey"):
+    with syncing(plan.database.folder) if plan.database else nullcontext():
         asyncio.run(Supervisor(plan.stages, output).run(ready))
 
 
